@@ -128,6 +128,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     allow_users: _Grants | None = None  # besides the server's own account and root
     allow_groups: _Grants | None = None
     redact: _Redact | None = None  # nothing is redacted
+    connect_timeout_s: _SecondsOrZero = 0.0  # where there is no server, waiting for one is rarely what is meant
     app: _AppName | None = None  # the supervisor starts no pool
     processes: _Processes = 1
     concurrency: _Count = 10  # handlers mostly wait for others

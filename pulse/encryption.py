@@ -9,12 +9,13 @@ from os import PathLike
 from pathlib import Path
 from typing import Final, Self
 
-from pulse.errors import ConfigError, PulseError
+from pulse.common.extras import missing_extra
+from pulse.errors import ConfigError
 
 try:
     from cryptography.fernet import Fernet, MultiFernet
 except ModuleNotFoundError as error:
-    raise PulseError(f"{error.name} is missing: pip install 'pulse-supervisor[encryption]'") from None
+    raise (missing_extra("pulse.encryption", error) or error) from None
 
 __all__ = ["KEYS", "FernetCodec"]
 

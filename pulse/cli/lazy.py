@@ -8,6 +8,9 @@ from typing import Any, Final, NamedTuple
 
 import click
 
+from pulse.common.text import similar_names
+
+DOCUMENT_WRITTEN: Final = "pulse.document"  # in the meta of contexts: stdout has its one JSON document
 CONTEXT: Final[Mapping[str, Any]] = {
     "help_option_names": ["-h", "--help"],
     "max_content_width": 100,  # an example with its options fits on a line
@@ -36,7 +39,30 @@ class Lazy(NamedTuple):
     help: str
 
 
-class LazyGroup(click.Group):
+class CommandGroup(click.Group):
+    """A group of commands that names similar ones where there is none of the name that was typed."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that *args* begins with; click before 8.4 names no similar ones."""
+        name = args[0]
+        if not ctx.resilient_parsing and not name.startswith("-") and self.get_command(ctx, name) is None:
+            raise click.UsageError(f"No such command {name!r:.60}.{did_you_mean(name, self.near(ctx))}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def near(self, ctx: click.Context) -> Sequence[str]:
+        """What may have been meant."""
+        return self.list_commands(ctx)
+
+
+def did_you_mean(word: str, words: Sequence[str]) -> str:
+    """The question whether one of *words* was meant; '' where none is similar."""
+    alike = similar_names(word, words)
+    return f" Did you mean {' or '.join(repr(one) for one in alike)}?" if alike else ""
+
+
+class LazyGroup(CommandGroup):
     """
     A group of commands that are imported on use; without a command it shows its help.
 
@@ -47,6 +73,7 @@ class LazyGroup(click.Group):
         epilog: Text below the commands.
         params: Its options.
         callback: Called with the options before the command.
+        elsewhere: Commands of a group in it, as they are typed: people forget the group.
     """
 
     def __init__(
@@ -58,6 +85,7 @@ class LazyGroup(click.Group):
         epilog: str,
         params: Sequence[click.Parameter] = (),
         callback: Callable[..., None] | None = None,
+        elsewhere: Sequence[str] = (),
     ) -> None:
         super().__init__(
             name,
@@ -69,6 +97,11 @@ class LazyGroup(click.Group):
             no_args_is_help=False,
         )
         self.lazy: Final = lazy
+        self._elsewhere: Final = elsewhere
+
+    def near(self, ctx: click.Context) -> Sequence[str]:
+        """Its own commands, and those that are elsewhere."""
+        return [*self.list_commands(ctx), *self._elsewhere]
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 -- click's signature
         """The names, in the order of the table."""
@@ -80,8 +113,7 @@ class LazyGroup(click.Group):
         if entry is None:
             return None
         command: object = getattr(importlib.import_module(entry.module), entry.attribute)
-        if not isinstance(command, click.Command):
-            raise TypeError(f"{entry.module}.{entry.attribute} is not a command")
+        assert isinstance(command, click.Command)  # noqa: S101 - narrows the type
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 -- the same

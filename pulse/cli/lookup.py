@@ -1,20 +1,29 @@
-"""Which jobs and schedules are meant: by a whole id, by the first characters of one, or by a schedule's key."""
+"""
+Which jobs and schedules are meant: by a whole id, by the first characters of one, or by a schedule's key.
+
+Topics and handlers may have any name: where nobody knows one, a warning names those that are similar.
+"""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Sequence
 from typing import Final, TypeAlias
 from uuid import UUID
 
+import click
+
 from pulse.cli.server import current_server
-from pulse.common.text import cut, printable, similar_names
-from pulse.errors import BadRequestError, NotFoundError
-from pulse.protocol.answers import JobPageAnswer, SchedulePageAnswer, read
+from pulse.common.text import cut, printable, shell_word, similar_names
+from pulse.errors import BadRequestError, NotFoundError, PulseError
+from pulse.protocol.answers import JobPageAnswer, SchedulePageAnswer, WorkerList, read
 
 IdWord: TypeAlias = bytes | str  # a whole id; or else what a person typed for one
 _MOST_AT_ONCE: Final = 100  # prefixes in a request
 _MOST_SHOWN: Final = 10  # of the things that a word may mean
 _NAME_WIDTH: Final = 30
+_MOST_TOPICS: Final = 1000  # that `stats` tells by themselves
+_ASIDE_S: Final = 2.0  # a warning is worth no longer wait
 _MOST_KEYS: Final = 1000  # among which similar ones are looked for
 
 
@@ -73,6 +82,41 @@ def _only_one(word: str, things: str, found: Iterable[tuple[bytes, str]]) -> byt
 
 def _shown(name: str) -> str:
     return cut(printable(name), _NAME_WIDTH)
+
+
+def warn_of_topic(topic: str, *, if_similar: bool = False) -> None:
+    """
+    Warn if no job and no worker has the topic: its name may be misspelled.
+
+    Args:
+        topic: The name.
+        if_similar: Only if another topic has a similar name: a new topic is nothing to warn of.
+    """
+    from pulse.protocol.stats import Stats
+
+    with contextlib.suppress(PulseError):
+        body = {"topics": _MOST_TOPICS, "history_s": 0}
+        found = read(Stats, current_server().ask("stats", body, repeatable=True, timeout_s=_ASIDE_S))
+        if not found.exact or found.others.topics or any(one.topic == topic for one in found.topics):
+            return
+        alike = similar_names(topic, [one.topic for one in found.topics])
+        if alike or not if_similar:
+            who = f"no job waits or runs in topic {shell_word(topic)}, and no worker here serves it"
+            _warn(who + (f"; similar topics: {', '.join(map(shell_word, alike))}" if alike else ""))
+
+
+def warn_of_handler(name: str) -> None:
+    """Warn if no connected worker has a handler of that name, and one has a handler of a similar name."""
+    with contextlib.suppress(PulseError):
+        answer = current_server().ask("workers.list", repeatable=True, timeout_s=_ASIDE_S)
+        names = {one for worker in read(WorkerList, answer).workers for one in worker.names}
+        alike = similar_names(name, sorted(names))
+        if name not in names and alike:
+            _warn(f"no worker here has a handler {shell_word(name)}; similar ones: {', '.join(map(shell_word, alike))}")
+
+
+def _warn(text: str) -> None:
+    click.echo(f"pulse: {text}", err=True)
 
 
 def _alike(word: str) -> str:

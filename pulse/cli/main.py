@@ -2,6 +2,7 @@
 The command ``pulse``: what there is, and how each command ends.
 
 Exit codes: 0 done; 1 refused or failed, one line on stderr; 2 bad usage; 3 nobody answers; 130 interrupted.
+With ``--json`` a failure is also ``{"error": {"code", "message"}}`` on stdout, unless an answer was printed before it.
 A command is added by a line in ``COMMANDS``; its module is imported when it is called.
 """
 
@@ -14,9 +15,11 @@ from typing import Final, TextIO
 
 import click
 
-from pulse.cli.lazy import Lazy, LazyGroup, examples
+from pulse.cli.ctl import COMMANDS as CTL_COMMANDS
+from pulse.cli.lazy import DOCUMENT_WRITTEN, Lazy, LazyGroup, examples
+from pulse.common.extras import MissingExtraError, missing_extra
 from pulse.common.version import VERSION
-from pulse.errors import NobodyAnswersError, PulseError
+from pulse.errors import NobodyAnswersError, ProtocolError, PulseError, RefusedError
 from pulse.security.hide_password import hide_password
 from pulse.system.pid1 import obey_sigterm
 
@@ -62,6 +65,7 @@ cli: Final = LazyGroup(
         "pulse ctl status",
         """pulse ctl submit resize '{"path": "a.png", "width": 64}'""",
     ),
+    elsewhere=[f"ctl {name}" for name in CTL_COMMANDS],
     params=[
         click.Option(
             ["--version"],
@@ -110,27 +114,47 @@ def main(args: Sequence[str] | None = None) -> int:
 
 
 def _run(args: list[str]) -> int:
+    meta: dict[str, object] = {}
     try:
         with cli.make_context("pulse", args) as ctx:
+            meta = ctx.meta  # shared by the contexts of all commands below
             cli.invoke(ctx)
     except click.exceptions.Exit as ended:
         return ended.exit_code
     except click.Abort:
         raise KeyboardInterrupt from None
-    except click.UsageError as error:
-        where = "pulse" if error.ctx is None else error.ctx.command_path
-        _say(f"{error.format_message().rstrip('.')} (see: {where} --help)")
-        return _BAD_USAGE
-    except click.ClickException as error:
-        _say(error.format_message())
-        return _FAILED
-    except NobodyAnswersError as error:
-        _say(error.message)
-        return _NOBODY_ANSWERS
-    except PulseError as error:
-        _say(error.message)
-        return _FAILED
+    except (click.ClickException, PulseError, ModuleNotFoundError) as error:
+        return _fail(error, args, has_document=DOCUMENT_WRITTEN in meta)
     return 0
+
+
+def _fail(error: Exception, args: Sequence[str], *, has_document: bool) -> int:
+    """Say what went wrong, with ``--json`` also as the one JSON document on stdout; returns the exit code."""
+    code, word, message, hint = _FAILED, "failed", str(error), ""
+    match error:
+        case click.UsageError():
+            where = "pulse" if error.ctx is None else error.ctx.command_path
+            code, word, hint = _BAD_USAGE, "bad_usage", f" (see: {where} --help)"
+            message = error.format_message().rstrip(".")
+        case click.ClickException():
+            message = error.format_message()
+        case NobodyAnswersError():
+            code, word = _NOBODY_ANSWERS, "nobody_answers"
+        case RefusedError() | ProtocolError() | MissingExtraError():
+            word = error.code
+        case ModuleNotFoundError():
+            missing = missing_extra(" ".join(["pulse", *args[:1]]), error)
+            if missing is None:
+                raise error
+            message, word = missing.message, missing.code
+        case _:
+            pass
+    _say(message + hint)
+    if "--json" in args and not has_document:
+        from pulse.cli.output.render import write_document
+
+        write_document({"error": {"code": word, "message": message}})
+    return code
 
 
 def _say(message: str) -> None:

@@ -8,16 +8,25 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from pulse.client.client import Client
-from pulse.client.discovery import LocalSocket, Remote, find_servers, why_not
-from pulse.errors import NobodyAnswersError
+from pulse.client.discovery import (
+    LocalSocket,
+    Refusal,
+    Remote,
+    UnansweredError,
+    find_servers,
+    nobody_answers,
+    why_not,
+)
+from pulse.errors import NobodyAnswersError, PulseError
 from pulse.system.directories import CLIENT_SOCKET, SUPERVISOR_SOCKET
 
-LOOKED: Final = "nobody answers; looked at "  # how a NobodyAnswersError begins that lists places
+if TYPE_CHECKING:
+    from pulse.config import Settings
 
 
 class ServerHandle:
@@ -37,8 +46,13 @@ class ServerHandle:
 
     def client(self, timeout_s: float | None = None) -> Client:
         """A connection to the dispatcher, for many requests; use it as a context manager."""
+        settings = self._settings
+        patience_s = None if settings is None else settings.connect_timeout_s  # None: what the environment says
+        if timeout_s is not None:
+            patience_s = 0.0
         timeout_s = self.timeout_s if timeout_s is None else timeout_s
-        return Client(self._address if self._address is not None else self._socket(), timeout_s=timeout_s)
+        server = self._address if self._address is not None else self._socket()
+        return Client(server, timeout_s=timeout_s, connect_timeout_s=patience_s)
 
     def elsewhere(self) -> Remote | None:
         """The address of the server, where it is asked over TCP; its supervisor is only there to be asked."""
@@ -85,13 +99,13 @@ class ServerHandle:
                 f"{kind} is asked of the supervisor, on its own machine: {remote} leads to jobs only"
             )
         deadline_s = time.monotonic() + (self.timeout_s if timeout_s is None else timeout_s)
-        looked: list[str] = []
+        refusals: list[Refusal] = []
         for target in self._supervisor_targets():
-            client = _client_at(target, deadline_s, looked)
+            client = _client_at(target, deadline_s, refusals)
             if client is not None:
                 with client:
                     return client.request(kind, body)
-        raise NobodyAnswersError(LOOKED + "; ".join(looked))
+        raise nobody_answers(refusals)
 
     def _supervisor_targets(self) -> list[LocalSocket]:
         beside = [one for one in self._servers if isinstance(one, LocalSocket)]
@@ -101,10 +115,21 @@ class ServerHandle:
     def _servers(self) -> Sequence[LocalSocket | Remote]:
         return find_servers(self._address if self._address is not None else self._socket())
 
+    @functools.cached_property
+    def _settings(self) -> Settings | None:
+        """The settings, if there is a config file; what the environment says, clients read themselves."""
+        if not os.environ.get("PULSE_CONFIG") and not Path("pulse.toml").is_file():
+            return None
+        from pulse.config import load
+
+        return load(os.environ)
+
     def _socket(self) -> Path | None:
         told = ("PULSE_RUNTIME_DIR", "PULSE_CONNECT")
         if self._named is None and not any(os.environ.get(name) for name in told):
-            self._named = _configured_socket()
+            settings = self._settings
+            directory = None if settings is None else settings.runtime_dir
+            self._named = None if directory is None else directory / CLIENT_SOCKET
         return self._named
 
 
@@ -115,25 +140,26 @@ def current_server() -> ServerHandle:
     return server
 
 
-def _client_at(target: LocalSocket, deadline_s: float, looked: list[str]) -> Client | None:
-    """A connected client; None when there is no server, which is then added to *looked*."""
+def nobody_of(*errors: PulseError) -> NobodyAnswersError:
+    """One error for several: it lists each place once, and says what to start once."""
+    refusals = [refusal for error in errors if isinstance(error, UnansweredError) for refusal in error.refusals]
+    others = [error for error in errors if not isinstance(error, UnansweredError)]
+    if others:
+        return NobodyAnswersError("; ".join(error.message for error in errors))
+    return nobody_answers(refusals)
+
+
+def _client_at(target: LocalSocket, deadline_s: float, refusals: list[Refusal]) -> Client | None:
+    """A connected client; None when there is no server, which is then added to *refusals*."""
     reason = why_not(target)
     if reason is not None:
-        looked.append(f"{target.path} ({reason})")
+        refusals.append(Refusal(target, reason))
         return None
-    client = Client(target.path, timeout_s=max(0.0, deadline_s - time.monotonic()))
+    client = Client(target.path, timeout_s=max(0.0, deadline_s - time.monotonic()), connect_timeout_s=0.0)
     try:
         return client.__enter__()
+    except UnansweredError as error:
+        refusals += error.refusals
     except NobodyAnswersError as error:
-        looked.append(error.message.removeprefix(LOOKED))
-        return None
-
-
-def _configured_socket() -> Path | None:
-    """The socket in the runtime directory that the config file names, if there is such a file and it names one."""
-    if not os.environ.get("PULSE_CONFIG") and not Path("pulse.toml").is_file():
-        return None
-    from pulse.config import load
-
-    directory = load(os.environ).runtime_dir
-    return None if directory is None else directory / CLIENT_SOCKET
+        refusals.append(Refusal(target, error.message))
+    return None

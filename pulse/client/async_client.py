@@ -42,6 +42,7 @@ def connect(
     socket: str | PathLike[str] | Remote | None = None,
     *,
     timeout_s: float = TIMEOUT_S,
+    connect_timeout_s: float | None = None,
     user: str | None = None,
     password: str | None = None,
     behalf: str | None = None,
@@ -53,6 +54,8 @@ def connect(
     Args:
         socket: The server's socket, or its address (tls://host:port); by default PULSE_CONNECT, or it is looked for.
         timeout_s: Longest wait for one answer, reconnects included, seconds.
+        connect_timeout_s: Longest wait for a server that is not there, seconds; by default PULSE_CONNECT_TIMEOUT_S,
+            else it fails at once.
         user: Name to log in with, where the server asks for one.
         password: Its password.
         behalf: The person on whose behalf it asks, if not the user of the process: for the audit.
@@ -66,7 +69,15 @@ def connect(
                 job = await client.wait(job_id, timeout_s=60)
 
     """
-    return AsyncClient(socket, timeout_s=timeout_s, user=user, password=password, behalf=behalf, codec=codec)
+    return AsyncClient(
+        socket,
+        timeout_s=timeout_s,
+        connect_timeout_s=connect_timeout_s,
+        user=user,
+        password=password,
+        behalf=behalf,
+        codec=codec,
+    )
 
 
 class AsyncClient:
@@ -82,13 +93,15 @@ class AsyncClient:
         self,
         socket: str | PathLike[str] | Remote | None = None,
         *,
+        codec: Codec | None = None,
         timeout_s: float = TIMEOUT_S,
+        connect_timeout_s: float | None = None,
         user: str | None = None,
         password: str | None = None,
         behalf: str | None = None,
-        codec: Codec | None = None,
     ) -> None:
-        self._transport = AsyncTransport(socket, timeout_s, requests.hello(user, password, behalf))
+        hello = requests.hello(user, password, behalf)
+        self._transport = AsyncTransport(socket, timeout_s, hello, connect_timeout_s=connect_timeout_s)
         self._codec = checked(codec)
 
     async def __aenter__(self) -> Self:

@@ -16,6 +16,7 @@ from typing import Any, Final, TypeVar
 import anyio
 from anyio.abc import ByteStream
 
+from pulse.client import discovery
 from pulse.client.discovery import (
     TLS,
     ConnectionLostError,
@@ -176,7 +177,9 @@ async def _introduce(stream: FrameStream, target: Server, hello: Mapping[str, ob
 
 
 def _said(error: Exception) -> str:
-    return str(error) or type(error).__name__
+    """What the system said, if anyio tells; its own errors have no text."""
+    cause = error if isinstance(error, OSError) else error.__cause__
+    return reason_of(cause) if isinstance(cause, OSError) else str(error) or "it was closed"
 
 
 class _Waiter:
@@ -289,24 +292,35 @@ class AsyncTransport:
         socket: As of ``pulse.connect``.
         timeout_s: Longest wait for one answer, reconnects included, seconds.
         hello: Body of the first frame.
+        connect_timeout_s: Longest wait for a server to be there, seconds; None: what the environment says, else 0.
+
+    Raises:
+        ConfigError: The environment says something that is not allowed.
 
     """
 
     def __init__(
-        self, socket: str | PathLike[str] | Remote | None, timeout_s: float, hello: Mapping[str, object]
+        self,
+        socket: str | PathLike[str] | Remote | None,
+        timeout_s: float,
+        hello: Mapping[str, object],
+        connect_timeout_s: float | None = None,
     ) -> None:
         self._socket = socket
         self._timeout_s = timeout_s
+        self._connect_timeout_s = discovery.connect_timeout_s(connect_timeout_s, os.environ)
         self._hello = hello
         self._exchange: Exchange | None = None
+        self._lost_s: float | None = None  # when it was noticed that there is no connection; by the loop's clock
         self._connecting = anyio.Lock()
 
     async def open(self) -> None:
         """Connect now, to find out whether a server answers."""
-        with anyio.move_on_after(self._timeout_s):
+        within_s = max(self._timeout_s, self._connect_timeout_s)
+        with anyio.move_on_after(within_s):
             await self._connected()
             return
-        raise NobodyAnswersError(f"no connection within {self._timeout_s:g} s")
+        raise NobodyAnswersError(f"no connection within {within_s:g} s")
 
     async def aclose(self) -> None:
         """Close the connection; requests under way fail. The next request opens a new one."""
@@ -337,19 +351,30 @@ class AsyncTransport:
         raise NobodyAnswersError(f"{request.kind}: no answer within {self._timeout_s:g} s")
 
     async def _connected(self) -> Exchange:
-        """The connection; a broken one is renewed, however long that takes, but the first is tried only once."""
+        """
+        The connection; a broken one is renewed, however long that takes, unless its server is gone for too long.
+
+        The first one is waited for no longer than the user wants.
+        """
         async with self._connecting:
             old = self._exchange
             if old is not None and not old.broken:
                 return old
+            now_s = anyio.current_time()
+            self._lost_s = now_s if self._lost_s is None else self._lost_s
+            patience_s = 0.0 if old is None else self._lost_s + discovery.RESTART_S - now_s
+            patient_until_s = now_s + max(self._connect_timeout_s, patience_s)
             for pause_s in poll_pauses_s():
                 try:
                     stream, welcome = await dial(find_servers(self._socket), self._hello)
-                except NobodyAnswersError:
-                    if old is None:
+                except NobodyAnswersError as error:
+                    left_s = patient_until_s - anyio.current_time()
+                    is_patient = old is not None and not discovery.is_absent(error)
+                    if left_s <= 0 and not is_patient:
                         raise
-                    await anyio.sleep(pause_s)
+                    await anyio.sleep(pause_s if is_patient else min(pause_s, left_s))
                 else:
+                    self._lost_s = None
                     self._exchange = Exchange(stream, welcome)
                     return self._exchange
             raise AssertionError

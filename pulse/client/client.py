@@ -44,6 +44,8 @@ class Client:
     Args:
         socket: The server's socket, or its address (tls://host:port); by default PULSE_CONNECT, or it is looked for.
         timeout_s: Longest wait for one answer, reconnects included, seconds.
+        connect_timeout_s: Longest wait for a server that is not there, seconds; by default PULSE_CONNECT_TIMEOUT_S,
+            else it fails at once.
         user: Name to log in with, where the server asks for one.
         password: Its password.
         behalf: The person on whose behalf it asks, if not the user of the process: for the audit.
@@ -62,13 +64,15 @@ class Client:
         self,
         socket: str | PathLike[str] | Remote | None = None,
         *,
+        codec: Codec | None = None,
         timeout_s: float = TIMEOUT_S,
+        connect_timeout_s: float | None = None,
         user: str | None = None,
         password: str | None = None,
         behalf: str | None = None,
-        codec: Codec | None = None,
     ) -> None:
-        self._transport = Transport(socket, timeout_s, requests.hello(user, password, behalf))
+        hello = requests.hello(user, password, behalf)
+        self._transport = Transport(socket, timeout_s, hello, connect_timeout_s=connect_timeout_s)
         self._codec = checked(codec)
 
     def __enter__(self) -> Self:

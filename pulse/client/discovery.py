@@ -8,6 +8,7 @@ if named: by an argument, the environment, or the file that ``pulse ctl login`` 
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import stat
 import sys
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from pulse.client.login import Login, logged_in, login_from
+from pulse.common.duration import seconds_of
 from pulse.errors import ConfigError, NobodyAnswersError, PathError
 from pulse.system import addresses, directories
 
@@ -26,8 +28,11 @@ __all__ = [
     "Refusal",
     "Remote",
     "Server",
+    "UnansweredError",
+    "connect_timeout_s",
     "find_servers",
     "find_targets",
+    "is_absent",
     "is_address",
     "nobody_answers",
     "parse_address",
@@ -39,11 +44,27 @@ _SCHEMES: Final = (TLS, "tcp")
 _UNIX: Final = "unix://"
 MEANT: Final = "PULSE_CONNECT_INSECURE"
 _FLAGS: Final = {"": False, "0": False, "false": False, "1": True, "true": True}
+RESTART_S: Final = 5.0  # for so long the socket may be gone while a server is restarted: a second or two, usually
+CONNECT_TIMEOUT: Final = "PULSE_CONNECT_TIMEOUT_S"
+_ABSENT: Final = frozenset(os.strerror(number).lower() for number in (errno.ENOENT, errno.ENOTDIR))
+_REFUSED: Final = frozenset({os.strerror(errno.ECONNREFUSED).lower()})
 _ALLOWED: Final = "tls://HOST:PORT, tcp://HOST:PORT, unix:///PATH or the path of a socket is allowed"
 
 
 class ConnectionLostError(NobodyAnswersError):
     """The connection broke."""
+
+
+class UnansweredError(NobodyAnswersError):
+    """
+    No server answers at any of the places where one is looked for.
+
+    Attributes:
+        refusals: The places, each with the reason.
+
+    """
+
+    refusals: Sequence[Refusal] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,10 +293,39 @@ def reason_of(error: OSError) -> str:
     return (error.strerror or (os.strerror(error.errno) if error.errno else str(error))).lower()
 
 
-def nobody_answers(refusals: Sequence[Refusal]) -> NobodyAnswersError:
-    """The error that lists the places tried."""
-    looked = "; ".join(f"{refusal.target} ({refusal.reason})" for refusal in refusals)
-    return NobodyAnswersError(f"nobody answers; looked at {looked}")
+def nobody_answers(refusals: Sequence[Refusal]) -> UnansweredError:
+    """The error that lists the places tried, and says how to start a server where there is none."""
+    alike = itertools.groupby(refusals, lambda refusal: refusal.reason)
+    looked = "; ".join(f"{', '.join(str(one.target) for one in places)} ({reason})" for reason, places in alike)
+    start = ""
+    if any(refusal.reason in _ABSENT | _REFUSED for refusal in refusals):
+        remote = all(isinstance(refusal.target, Remote) for refusal in refusals)
+        start = "; pulse-supervisor starts a server" + (" there, with PULSE_LISTEN set" if remote else "")
+    error = UnansweredError(f"nobody answers; looked at {looked}{start}")
+    error.refusals = tuple(refusals)
+    return error
+
+
+def is_absent(error: NobodyAnswersError) -> bool:
+    """Whether there is no socket at all: nobody has started a server, or it was stopped."""
+    return isinstance(error, UnansweredError) and all(refusal.reason in _ABSENT for refusal in error.refusals)
+
+
+def connect_timeout_s(given: float | None, env: Mapping[str, str]) -> float:
+    """
+    How long a client waits for a server to be there: *given*, else PULSE_CONNECT_TIMEOUT_S, else not at all.
+
+    Raises:
+        ConfigError: The value in the environment is not allowed.
+
+    """
+    text = env.get(CONNECT_TIMEOUT, "").strip()
+    if given is not None or not text:
+        return given or 0.0
+    try:
+        return seconds_of(text, zero=True)
+    except ValueError as error:
+        raise ConfigError(f"{CONNECT_TIMEOUT} is {text!r:.60}: {error}") from None
 
 
 def _refuse_other_kinds(path: Path, name: str) -> None:

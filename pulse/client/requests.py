@@ -191,21 +191,26 @@ def get(job_id: IdLike) -> Request[Job]:
     return Request("jobs.get", {"id": as_id(job_id)}, records.job)
 
 
-class JobFilters(TypedDict, total=False):
+class ListPage(TypedDict, total=False):
+    """A page of a list, newest first, or ``oldest``; at most ``limit``, ``after`` the last page's ``next``."""
+
+    oldest: bool
+    limit: int
+    after: str | None
+
+
+class JobFilters(ListPage, total=False):
     """
-    Which jobs to list, newest first; a page of ``limit``, the next one ``after`` the last page's ``next``.
+    Which jobs to list.
 
     Keys:
         status: One status, or several.
-        topic: The topic.
-        name: The handler.
-        schedule: The schedule that fired them.
+        topic, name, schedule: The topic, the handler, the schedule that fired them.
         error: A part of the last error, in upper or lower case.
         worker: A part of the identity of the worker that runs them.
-        older_s: They were submitted longer ago than that.
-        newer_s: They were submitted no longer ago than that.
+        older_s, newer_s: They were submitted longer ago than that, or no longer ago.
         prefix: The first hexadecimal digits of their ids.
-        oldest: Oldest first.
+        due: Whether their time has come; False: they are to run later.
     """
 
     status: str | Sequence[str] | None
@@ -217,9 +222,7 @@ class JobFilters(TypedDict, total=False):
     older_s: float | None
     newer_s: float | None
     prefix: str | None
-    oldest: bool
-    limit: int
-    after: str | None
+    due: bool | None
 
 
 def list_jobs(filters: JobFilters) -> Request[JobPage]:

@@ -15,6 +15,7 @@ from collections.abc import Generator, Mapping, Sequence
 from os import PathLike
 from typing import Any, Final, TypeVar
 
+from pulse.client import discovery
 from pulse.client.discovery import (
     TLS,
     ConnectionLostError,
@@ -45,22 +46,32 @@ class Transport:
         socket: As of ``pulse.Client``.
         timeout_s: Longest wait for one answer, reconnects included, seconds.
         hello: Body of the first frame.
+        connect_timeout_s: Longest wait for a server to be there, seconds; None: what the environment says, else 0.
+
+    Raises:
+        ConfigError: The environment says something that is not allowed.
 
     """
 
     def __init__(
-        self, socket: str | PathLike[str] | Remote | None, timeout_s: float, hello: Mapping[str, object]
+        self,
+        socket: str | PathLike[str] | Remote | None,
+        timeout_s: float,
+        hello: Mapping[str, object],
+        connect_timeout_s: float | None = None,
     ) -> None:
         self._socket = socket
         self._timeout_s = timeout_s
+        self._connect_timeout_s = discovery.connect_timeout_s(connect_timeout_s, os.environ)
         self._hello = hello
         self._exchange: BlockingExchange | None = None
+        self._lost_s: float | None = None  # when it was noticed that there is no connection; monotonic
         self._turn = threading.Lock()
 
     def open(self) -> None:
         """Connect now, to find out whether a server answers."""
         with self._turn:
-            self._connected(time.monotonic() + self._timeout_s)
+            self._connected(time.monotonic() + max(self._timeout_s, self._connect_timeout_s))
 
     def close(self) -> None:
         """Close the connection. The next request opens a new one."""
@@ -93,18 +104,28 @@ class Transport:
         raise NobodyAnswersError(f"{request.kind}: no answer within {self._timeout_s:g} s")
 
     def _connected(self, deadline_s: float) -> BlockingExchange:
-        """The connection; a broken one is renewed until the deadline, but the first is tried only once."""
+        """
+        The connection; a broken one is renewed until the deadline, or until its server is gone for too long.
+
+        The first one is waited for no longer than the user wants.
+        """
         old = self._exchange
         if old is not None and not old.broken and old.pid == os.getpid():
             return old
+        now_s = time.monotonic()
+        self._lost_s = now_s if self._lost_s is None else self._lost_s
+        patience_s = 0.0 if old is None else self._lost_s + discovery.RESTART_S - now_s
+        patient_until_s = min(deadline_s, now_s + max(self._connect_timeout_s, patience_s))
         for pause_s in poll_pauses_s():
             try:
                 self._exchange = _dial(find_servers(self._socket), self._hello, deadline_s)
-            except NobodyAnswersError:
-                if old is None or time.monotonic() >= deadline_s:
+            except NobodyAnswersError as error:
+                until_s = patient_until_s if old is None or discovery.is_absent(error) else deadline_s
+                if time.monotonic() >= until_s:
                     raise
-                time.sleep(_pause_s(pause_s, deadline_s))
+                time.sleep(_pause_s(pause_s, until_s))
             else:
+                self._lost_s = None
                 return self._exchange
         raise AssertionError
 

@@ -4,6 +4,7 @@ Small pure helpers.
 - backoff: the wait before a retry, written like `fixed:5`
 - dsn: reads connection strings of PostgreSQL, and hides their passwords
 - duration: reads lengths of time as people type them, 5m or 2h30m
+- extras: says which extra of the distribution has a library that is missing
 - fair_queue: gives the next free slot to the caller with the fewest requests under way
 - histogram: counts durations in buckets, and estimates percentiles
 - ids: job ids: UUID version 7 as bytes and as text

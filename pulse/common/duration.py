@@ -40,6 +40,18 @@ def seconds_of(text: str, *, zero: bool = False) -> float:
     raise ValueError(allowed(zero=zero))
 
 
+def exact(seconds: float) -> str:
+    """*seconds* as they are typed, without loss: ``7d``, ``1h30m``, ``0.5s``; 0 is ``0``."""
+    if seconds <= 0 or seconds >= MAX_SECONDS:
+        return f"{seconds:g}"
+    parts: list[str] = []
+    left_s = seconds
+    for unit in ("d", "h", "m"):
+        number, left_s = divmod(left_s, _UNITS_S[unit])
+        parts += [f"{number:.0f}{unit}"] if number else []
+    return "".join([*parts, f"{left_s:.12g}s"] if left_s else parts)
+
+
 def _parsed(text: str) -> float:
     """The seconds; not a number where *text* is not understood."""
     try:

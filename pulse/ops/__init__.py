@@ -7,4 +7,5 @@ What the command line and the dashboard share.
 - job_text: formats the JSON and the attempts of a job
 - metrics: the Prometheus endpoint
 - status: asks the supervisor and the dispatcher for their state, and joins the answers
+- worker_text: tells of workers: their places, and what is the matter with them
 """

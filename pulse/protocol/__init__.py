@@ -101,6 +101,7 @@ from pulse.protocol.requests import (
     TopicSet,
     TopicsList,
     TopicUnset,
+    WorkerRequest,
 )
 
 __all__ = [
@@ -168,6 +169,7 @@ __all__ = [
     "TopicUnset",
     "TopicsList",
     "Welcome",
+    "WorkerRequest",
     "check_result",
     "decode_any",
     "decode_body",

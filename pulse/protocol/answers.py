@@ -19,6 +19,7 @@ from msgspec import Struct
 
 from pulse.errors import ProtocolError
 from pulse.protocol.fields import Id
+from pulse.protocol.stats import JobCounts
 
 KindT = TypeVar("KindT", bound=Struct)
 
@@ -272,12 +273,7 @@ class TopicPage(Struct, frozen=True):
 
 
 class Worker(Struct, frozen=True):
-    """
-    A handler process.
-
-    ``running``: ids of the jobs that it holds; ``started``: how many of them have started, ``calls``: of which
-    handlers; ``recovery``: how its death is noticed.
-    """
+    """A handler process; ``running``: jobs that it holds, ``started``: how many have, ``calls``: by handler."""
 
     identity: str = ""
     name: str = ""
@@ -286,6 +282,7 @@ class Worker(Struct, frozen=True):
     topics: list[str] = []
     names: list[str] = []
     capacity: int = 0
+    concurrency: int = 0
     running: list[Id] = []
     started: int = 0
     draining: bool = False
@@ -294,6 +291,9 @@ class Worker(Struct, frozen=True):
     condition: str = ""
     quiet_s: float | None = None
     calls: dict[str, int] = {}
+    cpu_s: float | None = None
+    rss_bytes: int | None = None
+    uptime_s: float | None = None
 
     @property
     def held(self) -> int:
@@ -356,6 +356,7 @@ class StatusAnswer(Struct, frozen=True):
     workers: list[Worker] | None = None
     jobs: dict[str, int] | None = None
     jobs_exact: bool | None = None
+    waiting: JobCounts | None = None
     findings: list[FindingInfo] | None = None
 
 

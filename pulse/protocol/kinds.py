@@ -49,6 +49,7 @@ CLIENT_KINDS: Final[Mapping[str, type[Struct]]] = {
     "topics.unset": requests.TopicUnset,
     "audit.list": requests.AuditList,
     "workers.list": requests.NoBody,
+    "workers.drain": requests.WorkerRequest,
     "stats": requests.StatsRequest,
     "status": requests.NoBody,
     "ping": requests.NoBody,

@@ -68,6 +68,7 @@ class Hello(Struct, frozen=True):
     names: Annotated[list[Name], Meta(max_length=MAX_HANDLERS)] = []
     handlers: Annotated[dict[Name, HandlerInfo], Meta(max_length=MAX_HANDLERS)] = {}
     capacity: Count = 0
+    concurrency: Count = 0
     running: list[JobRef] = []
     session: Session | None = None
     behalf: Behalf | None = None

@@ -46,6 +46,7 @@ class JobsList(Struct, frozen=True):
     older_s: Seconds | None = None
     newer_s: Seconds | None = None
     prefix: Annotated[str, Meta(min_length=1, max_length=36)] | None = None
+    due: bool | None = None
     oldest: bool = False
     brief: bool = False
 
@@ -84,6 +85,12 @@ class AuditList(Struct, frozen=True):
     action: Annotated[str, Meta(min_length=1, max_length=64)] | None = None
     topic: Annotated[str, Meta(max_length=200)] | None = None
     since_s: Seconds | None = None
+
+
+class WorkerRequest(Struct, frozen=True):
+    """One handler process, by its identity."""
+
+    worker: Annotated[str, Meta(min_length=1, max_length=300)]
 
 
 class ScheduleCreate(Struct, frozen=True):

@@ -82,6 +82,7 @@ ACCESS_OF: Final[Mapping[str, Access]] = {
     "topics.set": Access.OPERATOR,
     "topics.unset": Access.OPERATOR,
     "audit.list": Access.OPERATOR,
+    "workers.drain": Access.OPERATOR,
     "actors.restart": Access.OPERATOR,
     "drain": Access.OPERATOR,
     "logs": Access.OPERATOR,

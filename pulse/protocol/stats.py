@@ -30,7 +30,9 @@ class TopicStats(Struct, frozen=True):
 
     Attributes:
         ready: Due jobs that wait.
-        scheduled: Jobs that are due later.
+        scheduled: Jobs that are due later, for the first time.
+        retrying: Jobs that are due later, after a failure.
+        unhandled: Jobs that no worker has a handler for.
         running: Jobs that workers hold.
         oldest_s: How long the first ready job has been due, seconds; None: there is none.
         paused: Whether it is paused.
@@ -42,6 +44,8 @@ class TopicStats(Struct, frozen=True):
     topic: str
     ready: int = 0
     scheduled: int = 0
+    retrying: int = 0
+    unhandled: int = 0
     running: int = 0
     oldest_s: float | None = None
     paused: bool = False
@@ -50,12 +54,24 @@ class TopicStats(Struct, frozen=True):
     counts: Rates = Rates()
 
 
+class JobCounts(Struct, frozen=True):
+    """What waits in all topics together, as in ``TopicStats``; ``exact``: counted, not estimated."""
+
+    ready: int = 0
+    scheduled: int = 0
+    retrying: int = 0
+    unhandled: int = 0
+    exact: bool = True
+
+
 class OtherTopics(Struct, frozen=True):
     """All topics together that are not listed by name; ``topics``: how many they are."""
 
     topics: int = 0
     ready: int = 0
     scheduled: int = 0
+    retrying: int = 0
+    unhandled: int = 0
     running: int = 0
     oldest_s: float | None = None
 
@@ -126,11 +142,19 @@ class DatabaseUsage(Struct, frozen=True):
 
 
 class Connected(Struct, frozen=True):
-    """Handler processes that are connected here: how many, how many jobs they can hold, and how many they do."""
+    """
+    Handler processes that are connected here.
+
+    ``capacity``: how many jobs they can hold, ``held``: how many they do, ``ahead``: how many of them have not started;
+    ``places``: how many those that do not drain can run at once, ``started``: how many run.
+    """
 
     connected: int = 0
     capacity: int = 0
     held: int = 0
+    places: int = 0
+    started: int = 0
+    ahead: int = 0
 
 
 class ProcessUsage(Struct, frozen=True):

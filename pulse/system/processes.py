@@ -24,7 +24,9 @@ _TGKILL: Final = {"x86_64": 234, "aarch64": 131, "riscv64": 131, "ppc64le": 250,
 _STAT_STATE: Final = 0  # fields of /proc/PID/stat behind the command name, which may hold spaces and parentheses
 _STAT_PARENT: Final = 1
 _STAT_FLAGS: Final = 6
+_STAT_CPU: Final = slice(11, 13)  # in user mode, and in the kernel
 _STAT_START_TIME: Final = 19
+_STAT_RSS: Final = 21
 _STAT_ENV_START: Final = 47
 _STAT_ENV_END: Final = 48
 _STAT_EXIT_CODE: Final = 49
@@ -93,6 +95,29 @@ def state(pid: int) -> str:
     """State letter of *pid* (R, S, D, T, Z ...), '' when it is gone."""
     fields = _stat(pid)
     return fields[_STAT_STATE] if fields else ""
+
+
+class ProcessFacts(msgspec.Struct, frozen=True):
+    """What the kernel knows of a process: its state letter, and what it has used."""
+
+    state: str
+    cpu_s: float
+    rss_bytes: int
+    uptime_s: float
+
+
+def facts(pid: int) -> ProcessFacts | None:
+    """The facts of *pid*; None when it is gone."""
+    fields = _stat(pid)
+    if not fields:
+        return None
+    ticks = os.sysconf("SC_CLK_TCK")
+    return ProcessFacts(
+        state=fields[_STAT_STATE],
+        cpu_s=sum(map(int, fields[_STAT_CPU])) / ticks,
+        rss_bytes=int(fields[_STAT_RSS]) * os.sysconf("SC_PAGE_SIZE"),
+        uptime_s=max(0.0, uptime_s() - int(fields[_STAT_START_TIME]) / ticks),
+    )
 
 
 def lives(pid: int, start_time_ticks: int) -> bool:

@@ -19,8 +19,8 @@ from starlette.staticfiles import StaticFiles
 
 from pulse.ui.guard import Guard
 from pulse.ui.pages import audit, bulk, dead, gate, job, jobs, live, login, overview, schedules, system, topics
-from pulse.ui.rendering import FOLDER, plain_page
-from pulse.ui.site import Site
+from pulse.ui.rendering import FOLDER, page, plain_page
+from pulse.ui.site import SESSION, Site
 
 _log = structlog.get_logger()
 
@@ -43,6 +43,7 @@ _READING: Final = (
     ("/schedules/{id}/edit", schedules.edit),
     ("/schedules/{id}/delete", schedules.confirm_delete),
     ("/workers", system.workers),
+    ("/workers/drain", system.confirm_drain),
     ("/actors", system.actors),
     ("/actors/{name}/restart", system.confirm_restart),
     ("/gate", gate.show),
@@ -65,6 +66,7 @@ _CHANGING: Final = (
     ("/schedules/{id}/edit", schedules.save),
     ("/schedules/{id}/{verb}", schedules.act),
     ("/actors/{name}/restart", system.restart),
+    ("/workers/drain", system.drain),
 )
 
 
@@ -98,10 +100,13 @@ def make_app(site: Site) -> Starlette:
     return app
 
 
-async def _no_page(_request: Request, error: Exception) -> Response:
+async def _no_page(request: Request, error: Exception) -> Response:
+    """With the menu, for who has come in."""
     code = error.status_code if isinstance(error, HTTPException) else HTTPStatus.INTERNAL_SERVER_ERROR
     status = HTTPStatus(code)
-    return plain_page(status, status.phrase, "There is no such page here.")
+    if request.scope.get(SESSION) is None:
+        return plain_page(status, status.phrase, "There is no such page here.")
+    return await page(request, "missing.html", {"title": status.phrase}, status=status)
 
 
 async def _failed(request: Request, error: Exception) -> Response:

@@ -12,14 +12,17 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
+from pulse.common import duration
 from pulse.common.version import VERSION
-from pulse.errors import PulseError
+from pulse.errors import NobodyAnswersError, PulseError, UnavailableError
+from pulse.ops import worker_text
 from pulse.ops.doctor.checks import CHECKS
 from pulse.ops.job_text import where
 from pulse.protocol.roles import Access
 from pulse.ui.auth.rules import HEADERS, own_path
+from pulse.ui.data.poller import SystemSnapshot
 from pulse.ui.site import BEGAN, SESSION, Site
-from pulse.ui.view import formatting
+from pulse.ui.view import command_link, formatting, job_line
 
 FOLDER: Final = Path(__file__).parent
 # path, name, the key behind `g`
@@ -34,7 +37,6 @@ NAVIGATION: Final = (
     ("/gate", "Gate", "p"),
     ("/audit", "Audit", "u"),
 )
-STATUSES: Final = ("PENDING", "RUNNING", "RETRYING", "COMPLETED", "DEAD_LETTERED", "CANCELED")
 _THEMES: Final = frozenset({"light", "dark"})
 
 
@@ -48,10 +50,12 @@ def _environment() -> Environment:
         auto_reload=False,
     )
     filters: dict[str, Any] = {
+        "advice": command_link.linked,
         "block": formatting.block,
         "clock": formatting.clock,
         "count": formatting.count,
         "dur": formatting.duration,
+        "exact": duration.exact,
         "exactly": formatting.exactly,
         "first_line": formatting.first_line,
         "trace": formatting.trace,
@@ -60,24 +64,28 @@ def _environment() -> Environment:
         "isotime": formatting.iso,
         "json_block": formatting.json_block,
         "json_line": formatting.json_line,
+        "lasting": formatting.lasting,
+        "load": worker_text.load_of,
         "kin": formatting.kin,
         "localtime": formatting.local_time,
         "num": formatting.number,
         "pill": formatting.pill,
+        "progress": job_line.progress_of,
+        "room": worker_text.room_of,
         "ownpath": own_path,
         "size": formatting.size,
         "stamp": formatting.stamp,
+        "state": worker_text.state_of,
         "uuid": formatting.uuid,
+        "when": job_line.when,
         "whole": formatting.whole,
+        "worker": job_line.worker_name,
         "zone": formatting.zone_of,
     }
     made.filters.update(filters)  # pyright: ignore[reportUnknownMemberType] -- jinja2 leaves it open
-    made.tests["command"] = formatting.is_command  # pyright: ignore[reportUnknownMemberType]
     words: dict[str, Any] = {
         "checks": CHECKS,
         "navigation": NAVIGATION,
-        "statuses": STATUSES,
-        "verbs": ("cancel", "retry", "change", "delete"),
         "version": VERSION,
     }
     made.globals.update(words)  # pyright: ignore[reportUnknownMemberType]
@@ -135,10 +143,17 @@ async def page(
         "flashes": [] if session is None or is_live else session.told(),
         "standing": standing,
         "tasks_running": site.tasks.running,
-        "error": error,
+        "error": None if error is None else unknown(error, standing),
         **(context or {}),
     }
     return HTMLResponse(render(template, whole), status)
+
+
+def unknown(error: PulseError, standing: SystemSnapshot) -> str:
+    """What a page says where its question has no answer: the cause that is known, not who would have answered."""
+    if standing.cause is None or not isinstance(error, NobodyAnswersError | UnavailableError):
+        return error.message
+    return f"Unknown: {standing.cause}."
 
 
 def theme(request: Request) -> str:

@@ -15,6 +15,7 @@ A handler that blocks the event loop or holds the GIL stops all of that. So the 
 last heartbeat is (``pool.proxy_heartbeat``), and sends heartbeats for a silent one over a connection of its own while
 the kernel says that it lives. It can also show where such a process is, by a signal that faulthandler answers.
 
+- app_name: what can be said of `module:app` without importing it
 - command: the command line of a pool: `pulse worker`
 - execution: one attempt: the handler, its deadlines, its stack
 - handler_process: the main program of a handler process

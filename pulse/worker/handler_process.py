@@ -15,8 +15,9 @@ import msgspec
 
 from pulse.logs import configure_logging
 from pulse.system import processes
+from pulse.worker.app_name import AppError
 from pulse.worker.execution import stacks
-from pulse.worker.load_app import AppError, load_app
+from pulse.worker.load_app import load_app
 from pulse.worker.options import HostOptions, loop_options
 from pulse.worker.service import REFUSED, Service
 from pulse.worker.status_pipe import Kind, NoteWriter

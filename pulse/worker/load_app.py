@@ -8,22 +8,9 @@ import sys
 import traceback
 
 from pulse.app.app import App
-from pulse.errors import HandlerError
+from pulse.worker.app_name import AppError, no_module, split_app_name
 
-__all__ = ["AppError", "load_app"]
-
-
-class AppError(HandlerError):
-    """
-    The app cannot be loaded.
-
-    Attributes:
-        trace: The traceback of what the user's module raised, '' when it raised nothing.
-    """
-
-    def __init__(self, message: str, trace: str = "") -> None:
-        super().__init__(message)
-        self.trace = trace
+__all__ = ["load_app"]
 
 
 def load_app(name: str) -> App:
@@ -38,15 +25,13 @@ def load_app(name: str) -> App:
         says
             which.
     """
-    module_name, colon, attribute = name.partition(":")
-    if not colon or not module_name or not attribute:
-        raise AppError(f"cannot load {name!r}: write MODULE:APP, as in shop.jobs:app")
+    module_name, attribute = split_app_name(name)
     if "" not in sys.path and os.getcwd() not in sys.path:  # noqa: PTH109 - compared with strings
         sys.path.insert(0, os.getcwd())  # noqa: PTH109 - the same
     value: object = _import(name, module_name)
     for part in attribute.split("."):
         if not hasattr(value, part):
-            raise AppError(f"cannot load {name!r}: {module_name} has no {attribute!r}")
+            raise AppError(f"cannot load {name!r}: {module_name} has no {attribute!r}{_apps_of(module_name)}")
         value = getattr(value, part)
     if not isinstance(value, App):
         raise AppError(f"cannot load {name!r}: it is of type {type(value).__name__}, not a pulse.App")
@@ -55,15 +40,18 @@ def load_app(name: str) -> App:
     return value
 
 
+def _apps_of(module_name: str) -> str:
+    """The apps that the module has instead, in words."""
+    apps = [name for name, value in vars(sys.modules[module_name]).items() if isinstance(value, App)]
+    return f"; it has the app {' and '.join(repr(one) for one in apps)}" if apps else ""
+
+
 def _import(name: str, module_name: str) -> object:
     try:
         return importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name is not None and (module_name == error.name or module_name.startswith(f"{error.name}.")):
-            where = os.getcwd()  # noqa: PTH109 - shown, not used
-            raise AppError(
-                f"cannot load {name!r}: no module {error.name!r} here ({where}) or on the Python path"
-            ) from None
+            raise no_module(name, error.name) from None
         raise _failed(name, error) from error
     except BaseException as error:  # the user's module may call sys.exit, too
         raise _failed(name, error) from error

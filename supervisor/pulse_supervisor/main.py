@@ -8,7 +8,6 @@ service manager should start everything afresh; 78 the DSN leads to a pooler tha
 from __future__ import annotations
 
 import functools
-import importlib.util
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -18,10 +17,12 @@ from typing import TYPE_CHECKING, Final, Literal
 import click
 import msgspec
 
-from pulse.errors import ConfigError, PulseError
+from pulse.common.extras import SERVER, require
+from pulse.errors import PulseError
 from pulse.security.hide_password import hide_password
 from pulse.system.log_forward import LEVELS
 from pulse.system.pid1 import obey_sigterm
+from pulse.worker.app_name import check_app_name
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
@@ -160,6 +161,9 @@ def run(settings: Settings, actors: Sequence[ChildSpec] | None = None, pools: Se
     Raises:
         PulseError: It cannot start.
     """
+    require("this", SERVER)
+    if settings.app is not None:
+        check_app_name(settings.app)
     log = _make_log(settings.log_level, settings.log_format)
     import trio
 
@@ -223,8 +227,7 @@ def _services(settings: Settings, socket_path: Path) -> list[ChildSpec]:
 
     if settings.metrics is None:
         return []
-    if importlib.util.find_spec("prometheus_client") is None:
-        raise ConfigError(f"metrics is {settings.metrics}, which needs: pip install 'pulse-supervisor[metrics]'")
+    require(f"metrics = {settings.metrics}", ["prometheus_client"])
     return [spec.metrics(settings.metrics, settings, socket_path)]
 
 

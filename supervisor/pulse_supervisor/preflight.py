@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 import stat
 from collections.abc import Iterator
 from pathlib import Path
 
+from pulse.common.extras import require
 from pulse.config import Settings, secrets_in
 from pulse.errors import ConfigError
 from pulse.security import tls
@@ -24,7 +24,7 @@ def check_edge(settings: Settings) -> None:
     if exposed := "\n".join(_exposed(settings)):
         raise ConfigError(exposed)
     if settings.auth_users is not None and parse_users(settings.auth_users).has_hashes:
-        _check_bcrypt()
+        require("auth_users has bcrypt entries; this", ["bcrypt"])
     if settings.tls_cert is not None and settings.tls_key is not None:
         tls.server_context(settings.tls_cert, settings.tls_key, settings.tls_client_ca)
 
@@ -54,8 +54,3 @@ def _exposed(settings: Settings) -> Iterator[str]:
         yield f"{reached}, without TLS: set tls_cert and tls_key; {meant}"
     if settings.auth_users is None and settings.tls_client_ca is None:
         yield f"{reached}, and nobody has to log in: set auth_users or tls_client_ca; {meant}"
-
-
-def _check_bcrypt() -> None:
-    if importlib.util.find_spec("bcrypt") is None:
-        raise ConfigError("auth_users has bcrypt entries, which need: pip install 'pulse-supervisor[server]'")

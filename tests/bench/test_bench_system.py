@@ -34,9 +34,7 @@ def test_smallest_form(tmp_path: Path) -> None:
     done = bench(*SCENES, "--size", "tiny", "--rounds", "1", "--json", str(path))
     assert done.returncode == 0, done.stderr
     found = json.loads(path.read_text("utf-8"))
-    assert found["format"] == 1
-    assert found["failures"] == []
-    assert found["size"]["drain_jobs"] == 3000
+    assert (found["format"], found["failures"], found["size"]["drain_jobs"]) == (1, [], 3000)
     assert [scene["name"] for scene in found["scenes"]] == list(SCENES)
     figures = {one["name"]: one for scene in found["scenes"] for one in scene["figures"]}
     for one in figures.values():
@@ -55,19 +53,16 @@ def check_figure(one: dict[str, Any]) -> None:
         assert run["ratio"] == one["ratio_median"] == run["value"] / run["reference"]
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["drian"], "there is no scene 'drian'; there are drain, cpu, submit,"),
-        (["--rounds", "0"], "--rounds 0: must be a whole number from 1 to 100"),
-        (["--size", "huge"], "--size huge: must be one of default, full, tiny"),
-        (["--set", "depht=3"], "--set depht=3: there is no size 'depht'; there are drain_jobs,"),
-        (["--set", "depth=-3"], "--set depth=-3: depth must be a whole number from 1 to 1e+09"),
-        (["--set", "steady_s=nan"], "--set steady_s=nan: steady_s must be a number above 0, to 1e+09"),
-        (["--json", "/nowhere/a.json"], "--json /nowhere/a.json: there is no directory /nowhere"),
-        (["table", "/nowhere/a.json"], "/nowhere/a.json: No such file or directory"),
-    ],
-)
+@pytest.mark.parametrize(("words", "said"), [
+    (["drian"], "there is no scene 'drian'; there are drain, cpu, submit,"),
+    (["--rounds", "0"], "--rounds 0: must be a whole number from 1 to 100"),
+    (["--size", "huge"], "--size huge: must be one of default, full, tiny"),
+    (["--set", "depht=3"], "--set depht=3: there is no size 'depht'; there are drain_jobs,"),
+    (["--set", "depth=-3"], "--set depth=-3: depth must be a whole number from 1 to 1e+09"),
+    (["--set", "steady_s=nan"], "--set steady_s=nan: steady_s must be a number above 0, to 1e+09"),
+    (["--json", "/nowhere/a.json"], "--json /nowhere/a.json: there is no directory /nowhere"),
+    (["table", "/nowhere/a.json"], "/nowhere/a.json: No such file or directory"),
+])  # fmt: skip
 def test_wrong_words(words: list[str], said: str) -> None:
     """Before anything starts, in one line that says what is allowed."""
     done = bench(*words)

@@ -109,11 +109,8 @@ def dashboard(whole: Whole, *words: str, **env: str) -> Iterator[Dashboard]:
     with said_in.open("wb") as sink:
         process = subprocess.Popen(
             [sys.executable, "-m", "pulse.cli.main", "ui", "--listen", "127.0.0.1:0", *words],
-            env={**whole.env, **env},
-            stdin=subprocess.DEVNULL,
-            stdout=sink,
-            stderr=sink,
-        )
+            env={**whole.env, **env}, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink,
+        )  # fmt: skip
     made = Dashboard(process, said_in)
     try:
         until(lambda: _URL.search(made.said) or process.poll() is not None, "the dashboard listens", END_S)

@@ -400,7 +400,7 @@ def test_what_is_down_is_told_in_time(visit: Visit, ui: Dashboard, whole: Whole,
         os.kill(pid, signal.SIGSTOP)
     try:
         for path in ("/", "/jobs", "/topics", f"/jobs/{work['failing']}"):
-            until(lambda path=path: "no answer" in timely(ui, path), f"{path} says so")  # type: ignore[misc]
+            until(lambda path=path: "the dispatcher does not answer" in timely(ui, path), f"{path} says so")  # type: ignore[misc]
         page.wait_for_selector(".health.down")
     finally:
         for pid in frozen:

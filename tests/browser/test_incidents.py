@@ -51,7 +51,7 @@ CAUSES: Final[Mapping[str, Mapping[str, Words]]] = {
         "/jobs/{snapshot}": ["The database is held back", "nightly report", "SELECT pg_terminate_backend({holder});"],
     },
     "paused": {
-        "/": ["topic 'letters' is paused since", "by uid {uid}", "the printer burns",
+        "/": ["topic 'letters' is paused for", "by uid {uid}", "the printer burns",
               "pulse ctl dispatch resume --topic letters"],
         "/topics": ["letters paused", "by uid {uid}", "the printer burns", "Resume"],
         "/jobs/{paused}": ['Topic "letters" is paused since', "by uid {uid}", "the printer burns",
@@ -64,22 +64,22 @@ CAUSES: Final[Mapping[str, Mapping[str, Words]]] = {
         "/jobs/{lapsed}": ["lease_expired", "of host beta (which was last seen 2 min ago", "It is tried again"],
     },
     "frozen": {
-        "/": ["(pid {frozen_pid}) is frozen: its process is stopped, by SIGSTOP", "kill -CONT {frozen_pid}"],
-        "/workers": ["(pid {frozen_pid}) is frozen", "frozen: stopped by a signal", "kill -CONT {frozen_pid}"],
-        "/jobs/{frozen}": ["that process is stopped, by SIGSTOP", "kill -CONT {frozen_pid} lets it go on"],
+        "/": ["(pid {frozen_pid}) is stopped (SIGSTOP)", "kill -CONT {frozen_pid}"],
+        "/workers": ["(pid {frozen_pid}) is stopped (SIGSTOP)", "kill -CONT {frozen_pid}"],
+        "/jobs/{frozen}": ["that process is stopped (SIGSTOP)", "kill -CONT {frozen_pid} lets it go on"],
     },
     "hung": {
         "/": ["(pid {hung_pid}) hangs: a handler blocks its event loop", "pulse ctl jobs stack {hung}",
               "handler 'deaf' of topic 'slow': 1 timeout"],
-        "/workers": ["hangs: its loop is blocked", "(pid {hung_pid}) hangs: a handler blocks its event loop"],
+        "/workers": ["hangs, silent for", "(pid {hung_pid}) hangs: a handler blocks its event loop"],
         "/jobs/{hung}": ["a handler there blocks the event loop", "Called there: 1 clog", "Where is it now?"],
         "/jobs/{hung}/stack": ["in clog", "system_app.py"],
         "/jobs/{late}": ["timed out after 1 s", "its process was killed", "where it was"],
         "/jobs/{lock}": ["No limit ends it if it hangs, neither timeout_s nor stall_s", "Where is it now?"],
     },
     "unserved": {
-        "/": ["topic 'nowhere': a job is due since", "pulse worker MODULE:APP --topic TOPIC"],
-        "/topics": ["topic 'nowhere': a job is due since"],
+        "/": ["topic 'nowhere': a job is due for", "pulse worker MODULE:APP --topic TOPIC"],
+        "/topics": ["topic 'nowhere': a job is due for"],
         "/jobs/{unserved}": ['No worker that is connected to this server serves topic "nowhere"'],
     },
     "unhandled": {
@@ -146,11 +146,9 @@ def start_pools(alpha: Whole, beta: Whole) -> dict[str, Pool]:
         return whole.pool("--processes", str(processes), "--concurrency", str(places), *served, wait=False)
 
     pools = {
-        "well": pool(alpha, 1, 2, "poison", "letters"),
-        "ice": pool(alpha, 1, 1, "ice"),
-        "slow": pool(alpha, 3, 1, "slow"),
-        "beta": pool(beta, 1, 2, "far", "near"),
-    }
+        "well": pool(alpha, 1, 2, "poison", "letters"), "ice": pool(alpha, 1, 1, "ice"),
+        "slow": pool(alpha, 3, 1, "slow"), "beta": pool(beta, 1, 2, "far", "near"),
+    }  # fmt: skip
     sizes = {alpha: 5, beta: 1}
     for whole, size in sizes.items():
         until(lambda whole=whole, size=size: len(whole.connected()) == size, "the pools connect", 30.0)  # type: ignore[misc]
@@ -262,7 +260,7 @@ def test_status_and_workers(setting: Setting) -> None:
     for cause in CAUSES:
         assert [word for word in setting.words(CAUSES[cause]["/"]) if word not in said] == [], said
     workers = setting.run("ctl", "workers")
-    assert re.search(r"1/1 frozen\b", workers), workers
+    assert re.search(r"1/1 stopped \(SIGSTOP\)", workers), workers
     assert re.search(r"1/1 hangs\b", workers), workers
 
 

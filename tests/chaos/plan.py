@@ -79,13 +79,9 @@ def epochs(seed: int, names: Sequence[str]) -> Iterator[Epoch]:
         places = sum(pool.processes * pool.concurrency for pool in pools)
         rate = round(min(rng.uniform(*RATES), places * PER_PLACE))
         yield Epoch(
-            number=number,
-            own=number % 2 == 1,
-            shape=Shape(rate, rng.randint(1, 3), rng.choice([1, 5, 20]), WILD),
-            seed=rng.getrandbits(32),
-            pools=tuple(pools),
-            steps=tuple(_step(rng, names) for _ in range(STEPS)),
-        )
+            number=number, own=number % 2 == 1, shape=Shape(rate, rng.randint(1, 3), rng.choice([1, 5, 20]), WILD),
+            seed=rng.getrandbits(32), pools=tuple(pools), steps=tuple(_step(rng, names) for _ in range(STEPS)),
+        )  # fmt: skip
 
 
 def _step(rng: random.Random, names: Sequence[str]) -> tuple[Blow, ...]:

@@ -102,9 +102,7 @@ class Site:
 
     def children(self) -> list[int]:
         started = {line.pid: line.facts["start"] for line in self.lines("child")}
-        return [
-            pid for pid, start in started.items() if processes.start_time(pid) == start and processes.state(pid) != "Z"
-        ]
+        return [pid for pid, at in started.items() if processes.start_time(pid) == at and processes.state(pid) != "Z"]
 
     def pool(self, *words: str, env: Mapping[str, str] | None = None) -> Pool:
         pool = self.whole.pool(*words, app=APP, env=env)

@@ -78,17 +78,11 @@ class Summary:
 
     def document(self) -> Mapping[str, object]:
         return {
-            "seed": self.seed,
-            "epochs": self.epochs,
-            "lasted_s": round(self.lasted_s, 1),
-            "counts": dict(self.counts),
-            "duplicates": dict(self.duplicates),
+            "seed": self.seed, "epochs": self.epochs, "lasted_s": round(self.lasted_s, 1),
+            "counts": dict(self.counts), "duplicates": dict(self.duplicates),
             "recoveries_s": {name: [round(one, 3) for one in took] for name, took in self.recoveries_s.items()},
-            "over": dict(self.over),
-            "left_out": self.left_out,
-            "gave_up": self.gave_up,
-            "wrong": self.wrong,
-        }
+            "over": dict(self.over), "left_out": self.left_out, "gave_up": self.gave_up, "wrong": self.wrong,
+        }  # fmt: skip
 
 
 def quantile(ordered: Sequence[float], share: float) -> float:

@@ -74,8 +74,7 @@ def test_a_fault_that_gave_up_is_wrong() -> None:
     """It did not strike, so nothing recovered; unless another fault, at the same time, prevented it."""
     summary = Summary(7)
     summary.count([struck("kill-worker", "no worker is connected"), struck("kill-dispatcher")], 1.0)
-    assert summary.wrong == []
-    assert summary.left_out == {"kill-worker": "no worker is connected"}
+    assert (summary.wrong, summary.left_out) == ([], {"kill-worker": "no worker is connected"})
     assert summary.recoveries_s == {"kill-dispatcher": [1.0]}
     summary.count([struck("kill-worker", "no worker is connected")], 1.0)
     assert summary.wrong == ["kill-worker did not strike: no worker is connected"]
@@ -89,13 +88,8 @@ def test_a_short_run(tmp_path: Path) -> None:
     """It ends by itself, prints its seed and what it did, keeps what it should, and finds nothing wrong."""
     done = subprocess.run(
         [sys.executable, "-m", "tests.chaos", "--seed", "3", "--duration", "3s", "--faults", "1,6", "--keep", tmp_path],
-        cwd=ROOT,
-        env=clean_environment(PYTHONPATH=PATHS),
-        capture_output=True,
-        text=True,
-        timeout=RUN_S,
-        check=False,
-    )
+        cwd=ROOT, env=clean_environment(PYTHONPATH=PATHS), capture_output=True, text=True, timeout=RUN_S, check=False,
+    )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.startswith("seed 3: 3 kinds of faults, 3 s\n")
     assert "whole again after" in done.stdout

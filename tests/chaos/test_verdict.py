@@ -59,8 +59,7 @@ def test_all_went_well() -> None:
     found = judge(LINES, DATABASE)
     assert found.wrong == {}
     assert found.is_good
-    assert found.duplicates == {(D, 1): "lease_expired"}
-    assert found.counts["acked"] == 4
+    assert (found.duplicates, found.counts["acked"]) == ({(D, 1): "lease_expired"}, 4)
     assert (found.counts["duplicates"], found.counts["reaped: crashed"]) == (1, 1)
 
 
@@ -90,32 +89,29 @@ def without(job: UUID) -> Database:
     return replace(DATABASE, jobs={one: row for one, row in DATABASE.jobs.items() if one != job})
 
 
-@pytest.mark.parametrize(
-    ("rule", "lines", "database"),
-    [
-        ("I1", LINES, without(A)),
-        ("I2", [one for one in LINES if not (one.job == A and one.act == "intent")], DATABASE),
-        ("I5", [*LINES, line("start", A, 1, 1.5)], DATABASE),
-        ("I9", [*LINES, *run(A, 2, 3, 4)], DATABASE),
-        ("I9", LINES, replace(DATABASE, claims=DATABASE.claims - {(A, 1)})),
-        ("I16", LINES, without(A)),
-        ("I17", [one for one in LINES if not (one.job == A and one.act == "end")], DATABASE),
-        ("I17", LINES, changed(A=Row("COMPLETED", 1, "a", told_by=2))),
-        ("I18", [*LINES, line("overlap", B, 2, 3, other=8)], DATABASE),
-        ("I18", [*LINES, line("end", B, 1, 3.5, how="ok")], DATABASE),
-        ("each end in", LINES, told({(C, 1): "retry"})),
-        ("each end in", LINES, told({(B, 1): "error"})),
-        ("each end in", [*LINES, *run(A, 2, 5, 6)], again("error")),
-        ("each end is on", LINES, changed(A=Row("DEAD_LETTERED", 1, "a"))),
-        ("each duplicate", [*LINES, *run(A, 2, 5, 6)], again("timeout")),
-        ("each duplicate", LINES, replace(DATABASE, history={(B, 1): "crashed", (C, 1): "error", (C, 2): "snoozed"})),
-        # Given back, or dead, though its process wrote a line after the next attempt had begun.
-        ("who is said", [*LINES, *run(A, 2, 5, 6), *run(D, 3, 7, 8, pid=101)], again("released")),
-        ("who is said", [*LINES, *run(A, 2, 5, 6), *run(D, 3, 7, 8, pid=101)], again("crashed")),
-        ("no neighbour", LINES, dead_of("short", "crashed")),
-        ("nothing", LINES, changed(E=Row("RETRYING", 1, "e", is_scheduled=True))),
-    ],
-)
+@pytest.mark.parametrize(("rule", "lines", "database"), [
+    ("I1", LINES, without(A)),
+    ("I2", [one for one in LINES if not (one.job == A and one.act == "intent")], DATABASE),
+    ("I5", [*LINES, line("start", A, 1, 1.5)], DATABASE),
+    ("I9", [*LINES, *run(A, 2, 3, 4)], DATABASE),
+    ("I9", LINES, replace(DATABASE, claims=DATABASE.claims - {(A, 1)})),
+    ("I16", LINES, without(A)),
+    ("I17", [one for one in LINES if not (one.job == A and one.act == "end")], DATABASE),
+    ("I17", LINES, changed(A=Row("COMPLETED", 1, "a", told_by=2))),
+    ("I18", [*LINES, line("overlap", B, 2, 3, other=8)], DATABASE),
+    ("I18", [*LINES, line("end", B, 1, 3.5, how="ok")], DATABASE),
+    ("each end in", LINES, told({(C, 1): "retry"})),
+    ("each end in", LINES, told({(B, 1): "error"})),
+    ("each end in", [*LINES, *run(A, 2, 5, 6)], again("error")),
+    ("each end is on", LINES, changed(A=Row("DEAD_LETTERED", 1, "a"))),
+    ("each duplicate", [*LINES, *run(A, 2, 5, 6)], again("timeout")),
+    ("each duplicate", LINES, replace(DATABASE, history={(B, 1): "crashed", (C, 1): "error", (C, 2): "snoozed"})),
+    # Given back, or dead, though its process wrote a line after the next attempt had begun.
+    ("who is said", [*LINES, *run(A, 2, 5, 6), *run(D, 3, 7, 8, pid=101)], again("released")),
+    ("who is said", [*LINES, *run(A, 2, 5, 6), *run(D, 3, 7, 8, pid=101)], again("crashed")),
+    ("no neighbour", LINES, dead_of("short", "crashed")),
+    ("nothing", LINES, changed(E=Row("RETRYING", 1, "e", is_scheduled=True))),
+])  # fmt: skip
 def test_a_violation_is_noticed(rule: str, lines: list[Line], database: Database) -> None:
     found = judge(lines, database)
     assert [one for one in found.wrong if one.startswith(rule)], found.wrong
@@ -126,31 +122,26 @@ UNFINISHED = [one for one in LINES if not (one.job == E and one.act == "end")]
 CRASHED = dead_of("short", "crashed")
 
 
-@pytest.mark.parametrize(
-    ("lines", "database"),
-    [
-        # A result that was lost with its process, or with its lease.
-        *(([*LINES, *run(A, 2, 5, 6)], again(outcome)) for outcome in ("crashed", "lease_expired", "released")),
-        # Another process got the number of one that is dead.
-        ([*LINES, *(replace(one, born=5) for one in run(A, 2, 5, 6, pid=101))], again("crashed")),
-        # Only `deadly` handlers end their process; a job may die of anything else, of its age, or of three strikes.
-        (UNFINISHED, dead_of("deadly", "crashed")),
-        (UNFINISHED, dead_of("hung", "timeout")),
-        (UNFINISHED, replace(CRASHED, history={**CRASHED.history, (E, 0): "expired"})),
-        (UNFINISHED, replace(CRASHED, strikes=3, processes={(E, 1): (100 * B.int + 1, 0)})),
-        # A handler returned what cannot be stored.
-        (LINES, replace(changed(A=Row("DEAD_LETTERED", 1, "wicked")), history={**DATABASE.history, (A, 1): "error"})),
-        # A submit that nobody acknowledged.
-        ([*LINES, line("intent", UUID(int=9))], DATABASE),
-        # An operator's retry of a completed job.
-        (
-            [*LINES, *run(A, 2, 5, 6)],
-            replace(
-                changed(A=Row("COMPLETED", 2, "a")), claims=DATABASE.claims | {(A, 2)}, revived=frozenset({(A, 1)})
-            ),
-        ),
-    ],
-)
+@pytest.mark.parametrize(("lines", "database"), [
+    # A result that was lost with its process, or with its lease.
+    *(([*LINES, *run(A, 2, 5, 6)], again(outcome)) for outcome in ("crashed", "lease_expired", "released")),
+    # Another process got the number of one that is dead.
+    ([*LINES, *(replace(one, born=5) for one in run(A, 2, 5, 6, pid=101))], again("crashed")),
+    # Only `deadly` handlers end their process; a job may die of anything else, of its age, or of three strikes.
+    (UNFINISHED, dead_of("deadly", "crashed")),
+    (UNFINISHED, dead_of("hung", "timeout")),
+    (UNFINISHED, replace(CRASHED, history={**CRASHED.history, (E, 0): "expired"})),
+    (UNFINISHED, replace(CRASHED, strikes=3, processes={(E, 1): (100 * B.int + 1, 0)})),
+    # A handler returned what cannot be stored.
+    (LINES, replace(changed(A=Row("DEAD_LETTERED", 1, "wicked")), history={**DATABASE.history, (A, 1): "error"})),
+    # A submit that nobody acknowledged.
+    ([*LINES, line("intent", UUID(int=9))], DATABASE),
+    # An operator's retry of a completed job.
+    (
+        [*LINES, *run(A, 2, 5, 6)],
+        replace(changed(A=Row("COMPLETED", 2, "a")), claims=DATABASE.claims | {(A, 2)}, revived=frozenset({(A, 1)})),
+    ),
+])  # fmt: skip
 def test_what_may_happen(lines: list[Line], database: Database) -> None:
     assert judge(lines, database).wrong == {}
 

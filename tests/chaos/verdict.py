@@ -269,17 +269,13 @@ def _counts(book: _Book, database: Database, duplicates: Mapping[Pair, str]) -> 
     statuses = Counter(row.status for row in database.jobs.values())
     reaps = Counter(outcome for outcome in database.history.values() if outcome in REAPS)
     return {
-        "submitted": len(book.intents),
-        "acked": len(book.acked),
-        "scheduled": sum(row.is_scheduled for row in database.jobs.values()),
-        "completed": statuses["COMPLETED"],
+        "submitted": len(book.intents), "acked": len(book.acked),
+        "scheduled": sum(row.is_scheduled for row in database.jobs.values()), "completed": statuses["COMPLETED"],
         "dead": statuses["DEAD_LETTERED"],
         "innocents dead": sum(row.name in INNOCENT and row.status == "DEAD_LETTERED" for row in database.jobs.values()),
-        "canceled": statuses["CANCELED"],
-        "started": sum(book.starts.values()),
-        "duplicates": len(duplicates),
+        "canceled": statuses["CANCELED"], "started": sum(book.starts.values()), "duplicates": len(duplicates),
         **{f"reaped: {outcome}": count for outcome, count in sorted(reaps.items())},
-    }
+    }  # fmt: skip
 
 
 def _name(pair: Pair) -> str:

@@ -20,11 +20,9 @@ from sybil.typing import Evaluator
 ROOT: Final = Path(__file__).resolve().parents[2]
 # What other tests hold against the code, and what is no code.
 ELSEWHERE: Final[Mapping[str, str]] = {
-    "frames": "tests/pulse/protocol/test_protocol_page.py",
-    "hex": "tests/pulse/protocol/test_protocol_page.py",
-    "mermaid": "tests/docs/test_state_machine.py",
-    "text": "not code",
-}
+    "frames": "tests/pulse/protocol/test_protocol_page.py", "hex": "tests/pulse/protocol/test_protocol_page.py",
+    "mermaid": "tests/docs/test_state_machine.py", "text": "not code",
+}  # fmt: skip
 LANGUAGES: Final = ("console", "json", "python", "sh", "sql", "toml")
 _MARK: Final = re.compile(r"<!-- not run: (?P<reason>[^>]+?) -->\n\Z")
 _LEXERS: Final = (

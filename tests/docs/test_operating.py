@@ -95,8 +95,7 @@ def test_exit_codes_are_those_of_the_code() -> None:
     assert list(rows) == ["0", "1", "2", "3", "70", "78", "128 + n"]
     assert {lifecycle.EXIT_RESTART_LIMIT, parent.CRASH_LOOP, actor.EXIT_INTERNAL} == {70}
     assert (lifecycle.EXIT_REFUSED, parent.REFUSED) == (1, 1)
-    assert lifecycle.EXIT_CONFIG == 78
-    assert lifecycle.CHILD_MEETS_POOLER == actor.EXIT_POOLER
+    assert (lifecycle.EXIT_CONFIG, lifecycle.CHILD_MEETS_POOLER) == (78, actor.EXIT_POOLER)
     assert {lifecycle.CHILD_REFUSES, actor.EXIT_REFUSED, service.REFUSED} == {78}
     assert "exits with 78" in PAGE
 

@@ -62,15 +62,11 @@ def _tidy(whole: Whole) -> None:
 def _environment(whole: Whole, directory: Path, runtime_dir: Path) -> dict[str, str]:
     kept = {key: value for key, value in whole.env.items() if not key.startswith(("PULSE_LOG", "COLUMNS", "LINES"))}
     return {
-        **kept,
-        "HOME": str(directory),
-        "NO_COLOR": "1",
+        **kept, "HOME": str(directory), "NO_COLOR": "1",
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), str(_programs()), os.environ["PATH"]]),
-        "PULSE_RUNTIME_DIR": str(runtime_dir),
-        "PULSE_STATE_DIR": str(directory / "state"),
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "TERM": "xterm-256color",
-    }
+        "PULSE_RUNTIME_DIR": str(runtime_dir), "PULSE_STATE_DIR": str(directory / "state"),
+        "PYTHONDONTWRITEBYTECODE": "1", "TERM": "xterm-256color",
+    }  # fmt: skip
 
 
 def _programs() -> Path:

@@ -164,9 +164,7 @@ def _run_one(look: Jobs, client: subprocess.Popen[str], directory: Path, number:
     job = _submit(client, DELAY_S if number in LATER else 0.0)
 
     def is_reported() -> bool:
-        return any(
-            (number, *END) == (job, path, function.rpartition(".")[2]) for job, path, function, _ in _lines(directory)
-        )
+        return any((number, *END) == (job, path, name.rpartition(".")[2]) for job, path, name, _ in _lines(directory))
 
     until(is_reported, "the worker hears that its report is written", END_S)
     _switch(directory, 0)

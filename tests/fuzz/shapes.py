@@ -85,9 +85,7 @@ class Maker:
         fields = {field.encode_name: field for field in info.fields}
         if info.array_like:
             return [self._field(name, field) for name, field in fields.items()]
-        chosen = [
-            name for name, field in fields.items() if field.required or self.rng.random() < (0.3 if sparse else 1)
-        ]
+        chosen = [one for one, field in fields.items() if field.required or self.rng.random() < (0.3 if sparse else 1)]
         return {name: self._field(name, fields[name]) for name in chosen}
 
     def _field(self, name: str, field: inspect.Field) -> object:

@@ -150,19 +150,12 @@ def hardest() -> Iterator[tuple[str, bytes]]:
     """For each kind the frames of a mebibyte that are the most work: very many of the smallest valid things."""
     ref = b"\x92\xc4\x10" + b"x" * 16 + b"\x01"
     fillings = {
-        "submit jobs": b"\x81\xa4name\xa1n",
-        "jobs.list status": b"\xa0",
-        "report results": b"\x93" + ref[1:] + b"\xa2ok",
-        "heartbeat jobs": ref,
-        "started jobs": ref,
-        "checkpoint jobs": ref,
-        "hello topics": b"\xa1t",
-        "hello names": b"\xa1n",
-        "hello running": ref,
-        "schedules.declare schedules": b"\x82\xa4name\xa1n\xa3key\xa1k",
-        "jobs.cancel ids": b"\xc4\x10" + b"x" * 16,
+        "submit jobs": b"\x81\xa4name\xa1n", "jobs.list status": b"\xa0",
+        "report results": b"\x93" + ref[1:] + b"\xa2ok", "heartbeat jobs": ref, "started jobs": ref,
+        "checkpoint jobs": ref, "hello topics": b"\xa1t", "hello names": b"\xa1n", "hello running": ref,
+        "schedules.declare schedules": b"\x82\xa4name\xa1n\xa3key\xa1k", "jobs.cancel ids": b"\xc4\x10" + b"x" * 16,
         "topics.unset options": b"\xa0",
-    }
+    }  # fmt: skip
     for what, filling in fillings.items():
         kind, key = what.split()
         more = {
@@ -225,22 +218,19 @@ def test_no_frame_of_the_fuzzer_reaches_beyond_its_own(rng: random.Random) -> No
     assert is_harmless(encode("hello", 0, hello(rng, role="worker", worker="w")))
 
 
-@pytest.mark.parametrize(
-    ("kind", "body", "harmless"),
-    [
-        ("dispatch.pause", {}, False),
-        ("dispatch.pause", {"topic": "healthy"}, False),
-        ("dispatch.pause", {"topic": f"{OWN}1"}, True),
-        ("dispatch.pause", {"topic": 1}, True),
-        ("topics.set", {"topic": f"{OWN}1", "policy": {"retention_s": 1}}, False),
-        ("topics.set", {"topic": f"{OWN}1", "policy": {"retention_s": 1e9}}, True),
-        ("topics.unset", {"topic": ""}, False),
-        ("drain", {}, False),
-        ("drain", {"all": 7}, True),
-        ("actors.restart", {"name": "pause"}, False),
-        ("actors.restart", {"name": "nobody"}, True),
-        ("ping", {}, True),
-    ],
-)
+@pytest.mark.parametrize(("kind", "body", "harmless"), [
+    ("dispatch.pause", {}, False),
+    ("dispatch.pause", {"topic": "healthy"}, False),
+    ("dispatch.pause", {"topic": f"{OWN}1"}, True),
+    ("dispatch.pause", {"topic": 1}, True),
+    ("topics.set", {"topic": f"{OWN}1", "policy": {"retention_s": 1}}, False),
+    ("topics.set", {"topic": f"{OWN}1", "policy": {"retention_s": 1e9}}, True),
+    ("topics.unset", {"topic": ""}, False),
+    ("drain", {}, False),
+    ("drain", {"all": 7}, True),
+    ("actors.restart", {"name": "pause"}, False),
+    ("actors.restart", {"name": "nobody"}, True),
+    ("ping", {}, True),
+])  # fmt: skip
 def test_what_is_harmless(kind: str, body: dict[str, object], harmless: bool) -> None:
     assert is_harmless(encode("ping", 1, {}) + encode(kind, 1, body) + b"\0\0\0\0") is harmless

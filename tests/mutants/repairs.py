@@ -38,13 +38,11 @@ def repairs() -> list[Repair]:
     rows = tomllib.loads(_TABLE.read_text("utf-8"))["repair"]
     return [
         Repair(
-            date=str(row["date"]),
-            subject=row["subject"],
-            fault=row["fault"],
+            date=str(row["date"]), subject=row["subject"], fault=row["fault"],
             reversals=[tabled.mutant(*undo) for undo in row["undo"]],
         )
         for row in rows
-    ]
+    ]  # fmt: skip
 
 
 def reversals_of(where: Collection[str]) -> list[Mutant]:

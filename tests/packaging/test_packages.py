@@ -84,9 +84,7 @@ def test_wheel_can_be_imported(wheel: Path, tmp_path: Path) -> None:
     """Unpacked elsewhere, without the checkout."""
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path)  # noqa: S202 -- built a moment ago, from this checkout
-    code = (
-        f"import {', '.join(PACKAGES)}; print({', '.join(f'{package}.__file__' for package in PACKAGES)}, sep=chr(10))"
-    )
+    code = f"import {', '.join(PACKAGES)}; print({', '.join(f'{one}.__file__' for one in PACKAGES)}, sep=chr(10))"
     env = {**os.environ, "PYTHONPATH": str(tmp_path)}
     done = subprocess.run(
         [sys.executable, "-c", code], env=env, cwd=tmp_path, capture_output=True, text=True, check=False

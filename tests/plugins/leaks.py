@@ -58,9 +58,7 @@ class Written:
     def is_over(self) -> bool:
         """Whether no process writes it any more."""
         programs = [ref() for ref in self.writers]
-        return os.fstat(self.descriptor).st_nlink == 0 or all(
-            one is None or one.returncode is not None for one in programs
-        )
+        return os.fstat(self.descriptor).st_nlink == 0 or all(p is None or p.returncode is not None for p in programs)
 
 
 class Leaks:

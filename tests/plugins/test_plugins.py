@@ -220,9 +220,7 @@ def test_who_tells_fails(tmp_path: Path, side_by_side: tuple[str, ...]) -> None:
     """Each of them, with secret and place, and without the secret's text; the others pass."""
     (tmp_path / "test_it.py").write_text(TELLING)
     code, said = leaks_of(tmp_path, *side_by_side)
-    outcomes = [
-        line.split(" - ")[0].split() for line in said.splitlines() if line.startswith(("PASSED", "FAILED", "ERROR"))
-    ]
+    outcomes = [x.split(" - ")[0].split() for x in said.splitlines() if x.startswith(("PASSED", "FAILED", "ERROR"))]
     bad = {name.rpartition("::")[2] for how, name in outcomes if how != "PASSED"}
     every = {line.split("(")[0].removeprefix("def ") for line in TELLING.splitlines() if line.startswith("def test_")}
     assert (code, every - bad) == (1, GOOD), said
@@ -249,9 +247,6 @@ def test_exceptions_have_reasons(tmp_path: Path) -> None:
 def test_short_ones_are_refused() -> None:
     with pytest.raises(ValueError, match=r"the secret 'door' has 6 characters: 8 or more are allowed"):
         confidential("secret", "door")
-
-
-# A check of many things in one test.
 
 
 def test_all_offenders_are_named() -> None:

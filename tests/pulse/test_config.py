@@ -73,19 +73,16 @@ class TestFile:
         with pytest.raises(ConfigError, match=r"^--config is 'no\.toml'"):
             load({}, Path("no.toml"))
 
-    @pytest.mark.parametrize(
-        ("text", "said"),
-        [
-            ("batch = 7\nlease_s =\n", r"{file}.* line 2"),
-            (b"dsn = '\xff'\n", r"{file} is not TOML"),
-            ("heartbeats = 3\n", r"^heartbeats in {file} is no setting; the nearest that is: heartbeat_s$"),
-            ("PULSE_LEASE_S = 3\n", r"the nearest that is: lease_s$"),
-            ("config = 'x.toml'\n", r"^config in "),  # no further file
-            ("lease_s = true\n", r"^lease_s in {file} is True: a length of time above 0 is allowed"),
-            ("batch = [1]\n", r"^batch in {file} is \[1\]: a whole number"),
-            ("state_dir = ''\n", r"is '': a path is allowed$"),
-        ],
-    )
+    @pytest.mark.parametrize(("text", "said"), [
+        ("batch = 7\nlease_s =\n", r"{file}.* line 2"),
+        (b"dsn = '\xff'\n", r"{file} is not TOML"),
+        ("heartbeats = 3\n", r"^heartbeats in {file} is no setting; the nearest that is: heartbeat_s$"),
+        ("PULSE_LEASE_S = 3\n", r"the nearest that is: lease_s$"),
+        ("config = 'x.toml'\n", r"^config in "),  # no further file
+        ("lease_s = true\n", r"^lease_s in {file} is True: a length of time above 0 is allowed"),
+        ("batch = [1]\n", r"^batch in {file} is \[1\]: a whole number"),
+        ("state_dir = ''\n", r"is '': a path is allowed$"),
+    ])  # fmt: skip
     def test_what_is_wrong_in_it(self, text: str | bytes, said: str) -> None:
         path = written(text)
         (line,) = refusal({})
@@ -130,6 +127,7 @@ ACCEPTED = [
     ("dsn", "host=/run/postgresql dbname='my db'", "host=/run/postgresql dbname='my db'"),
     ("auth_users", "ann:$2b$12$abc", "ann:$2b$12$abc"),
     ("redact", "password, card.number,charge:card.*", "password, card.number,charge:card.*"),
+    ("metrics", "9187", "9187"), ("metrics", "/run/pulse/metrics.sock", "/run/pulse/metrics.sock"),
 ]  # fmt: skip
 
 REFUSED = {

@@ -77,17 +77,14 @@ def test_imports_that_go_down_are_kept(product: Path) -> None:
     assert lint(product) == ""
 
 
-@pytest.mark.parametrize(
-    ("importer", "imported"),
-    [
-        ("pulse.ui", "pulse.cli"), ("pulse.ops", "pulse.ui"), ("pulse.app", "pulse.config"),
-        ("pulse.errors", "pulse.common"), ("pulse.protocol", "pulse.system"),
-        ("pulse_supervisor.control", "pulse_supervisor.postgres"),
-        ("pulse_supervisor.slots", "pulse_supervisor.runner"), ("pulse_actors.dispatcher", "pulse_actors.watchdog"),
-        ("pulse_actors.runtime", "pulse_actors.shared"), ("pulse.cli.jobs.page", "pulse.store"),
-        ("pulse.worker", "pulse.store"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("importer", "imported"), [
+    ("pulse.ui", "pulse.cli"), ("pulse.ops", "pulse.ui"), ("pulse.app", "pulse.config"),
+    ("pulse.errors", "pulse.common"), ("pulse.protocol", "pulse.system"),
+    ("pulse_supervisor.control", "pulse_supervisor.postgres"),
+    ("pulse_supervisor.slots", "pulse_supervisor.runner"), ("pulse_actors.dispatcher", "pulse_actors.watchdog"),
+    ("pulse_actors.runtime", "pulse_actors.shared"), ("pulse.cli.jobs.page", "pulse.store"),
+    ("pulse.worker", "pulse.store"),
+])  # fmt: skip
 def test_imports_that_go_up_or_aside_are_found(product: Path, importer: str, imported: str) -> None:
     """Although they are for type checking only."""
     add(product, importer, imported)

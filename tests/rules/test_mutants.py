@@ -109,9 +109,7 @@ def test_the_page_of_repairs_is_up_to_date() -> None:
 
 def test_what_is_listed_is_there() -> None:
     where = {key.partition(":")[0] for key in EQUIVALENT}
-    made = [
-        one.key for name in where for one in (sql_operators if name in statements() else operators).mutants_of(name)
-    ]
+    made = [one.key for n in where for one in (sql_operators if n in statements() else operators).mutants_of(n)]
     assert [key for key in EQUIVALENT if not any(one == key or one.startswith(f"{key} -> ") for one in made)] == []
     assert OPEN.keys() - {*modules(), *statements()} == set()
     homes = {f"{trial.home_of(one)}." for one in (*modules(), *statements())}

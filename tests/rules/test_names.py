@@ -14,11 +14,9 @@ PLAIN = "job\n"
 def tree(**modules: str) -> dict[str, str]:
     used = {"pulse/job.py": "class DeadLetters:\n    pass\n"}
     return {
-        names.GLOSSARY: GLOSSARY,
-        names.PLAIN_WORDS: PLAIN,
-        **used,
+        names.GLOSSARY: GLOSSARY, names.PLAIN_WORDS: PLAIN, **used,
         **{f"pulse/{name}.py": text for name, text in modules.items()},
-    }
+    }  # fmt: skip
 
 
 def test_words_are_explained_or_plain() -> None:

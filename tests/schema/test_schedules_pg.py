@@ -29,27 +29,24 @@ async def row_of(connection: Sql, identity: uuid.UUID) -> dict[str, Any]:
     return dict(row)
 
 
-@pytest.mark.parametrize(
-    ("rule", "columns"),
-    [
-        ("cron => '@daily'", {"kind": "cron", "cron": "@daily", "timezone": "UTC"}),
-        ("cron => '0 3 * * *', timezone => 'Europe/Berlin'", {"kind": "cron", "timezone": "Europe/Berlin"}),
-        ("every_s => 0.5, jitter_s => 0.5", {"kind": "every", "every_s": 0.5, "jitter_s": 0.5}),
-        ("run_at => now()", {"kind": "at", "cron": None, "timezone": None}),
+@pytest.mark.parametrize(("rule", "columns"), [
+    ("cron => '@daily'", {"kind": "cron", "cron": "@daily", "timezone": "UTC"}),
+    ("cron => '0 3 * * *', timezone => 'Europe/Berlin'", {"kind": "cron", "timezone": "Europe/Berlin"}),
+    ("every_s => 0.5, jitter_s => 0.5", {"kind": "every", "every_s": 0.5, "jitter_s": 0.5}),
+    ("run_at => now()", {"kind": "at", "cron": None, "timezone": None}),
+    (
         (
-            (
-                "every_s => 5, args => '{\"a\": 1}', topic => 't', priority => 3, max_attempts => 2, timeout_s => 1.5, "
-                "catch_up => 'all', overlap => 'queue', id => '0190163d-8694-739b-aea5-966c26f8ad92', "
-                "starts_at => '2030-01-01Z', ends_at => '2040-01-01Z'"
-            ),
-            {
-                "args": '{"a": 1}', "topic": "t", "priority": 3, "max_attempts": 2, "timeout_s": 1.5,
-                "catch_up": "all", "overlap": "queue", "starts_at": datetime(2030, 1, 1, tzinfo=UTC),
-                "ends_at": datetime(2040, 1, 1, tzinfo=UTC), "id": uuid.UUID("0190163d-8694-739b-aea5-966c26f8ad92"),
-            },
+            "every_s => 5, args => '{\"a\": 1}', topic => 't', priority => 3, max_attempts => 2, timeout_s => 1.5, "
+            "catch_up => 'all', overlap => 'queue', id => '0190163d-8694-739b-aea5-966c26f8ad92', "
+            "starts_at => '2030-01-01Z', ends_at => '2040-01-01Z'"
         ),
-    ],
-)  # fmt: skip
+        {
+            "args": '{"a": 1}', "topic": "t", "priority": 3, "max_attempts": 2, "timeout_s": 1.5,
+            "catch_up": "all", "overlap": "queue", "starts_at": datetime(2030, 1, 1, tzinfo=UTC),
+            "ends_at": datetime(2040, 1, 1, tzinfo=UTC), "id": uuid.UUID("0190163d-8694-739b-aea5-966c26f8ad92"),
+        },
+    ),
+])  # fmt: skip
 async def test_create(connection: Sql, rule: str, columns: dict[str, Any]) -> None:
     row = await row_of(connection, await made(connection, f"pulse.create_schedule('n', {rule})"))
     assert {name: row[name] for name in columns} == columns
@@ -90,18 +87,11 @@ async def changed(connection: Sql, identity: uuid.UUID, changes: Any) -> dict[st
 
 
 EACH: Final[list[tuple[str, Any, Any]]] = [
-    ("args", '{"a": 1}', "{}"),
-    ("topic", "t", None),
-    ("priority", 3, 0),
-    ("max_attempts", 2, None),
-    ("timeout_s", 1.5, None),
-    ("starts_at", datetime(2030, 1, 1, tzinfo=UTC), None),
-    ("ends_at", datetime(2040, 1, 1, 0, 0, 0, 1, tzinfo=UTC), None),
-    ("jitter_s", 0.25, 0.0),
-    ("catch_up", "all", "latest"),
-    ("overlap", "queue", "allow"),
-    ("timezone", "Europe/Berlin", "UTC"),
-]
+    ("args", '{"a": 1}', "{}"), ("topic", "t", None), ("priority", 3, 0), ("max_attempts", 2, None),
+    ("timeout_s", 1.5, None), ("starts_at", datetime(2030, 1, 1, tzinfo=UTC), None),
+    ("ends_at", datetime(2040, 1, 1, 0, 0, 0, 1, tzinfo=UTC), None), ("jitter_s", 0.25, 0.0),
+    ("catch_up", "all", "latest"), ("overlap", "queue", "allow"), ("timezone", "Europe/Berlin", "UTC"),
+]  # fmt: skip
 MOVED: Final = {"next_run_at", "following_run_at", "due_at", "reckon"}  # where when it occurs is another
 ALSO: Final = {"timezone": MOVED, "starts_at": MOVED, "ends_at": MOVED, "jitter_s": {"due_at", "reckon"}}
 
@@ -145,14 +135,11 @@ async def test_an_update_of_nothing(connection: Sql) -> None:
     assert await row_of(connection, identity) == {**before, "revision": 1}
 
 
-@pytest.mark.parametrize(
-    ("rule", "changes"),
-    [
-        ("cron => '@daily'", {"cron": "@hourly"}),
-        ("every_s => 60", {"every_s": 61}),
-        ("run_at => '2030-01-01Z'", {"run_at": "2031-01-01T00:00:00Z"}),
-    ],
-)
+@pytest.mark.parametrize(("rule", "changes"), [
+    ("cron => '@daily'", {"cron": "@hourly"}),
+    ("every_s => 60", {"every_s": 61}),
+    ("run_at => '2030-01-01Z'", {"run_at": "2031-01-01T00:00:00Z"}),
+])  # fmt: skip
 async def test_another_rule_begins_anew(connection: Sql, rule: str, changes: dict[str, Any]) -> None:
     identity = await settled(connection, rule)
     row = await changed(connection, identity, changes)
@@ -221,26 +208,23 @@ async def test_set_when(connection: Sql) -> None:
     assert not await connection.fetchval("SELECT pulse.set_schedule(gen_random_uuid(), '{}')")
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        (None, "the changes of a schedule must be a JSON object of options, not NULL"),
-        ([], "the changes of a schedule must be a JSON object of options, not array"),
+@pytest.mark.parametrize(("changes", "message"), [
+    (None, "the changes of a schedule must be a JSON object of options, not NULL"),
+    ([], "the changes of a schedule must be a JSON object of options, not array"),
+    (
+        {"paused": True, "topic": "t"},
         (
-            {"paused": True, "topic": "t"},
-            (
-                'unknown option "paused" of a schedule; allowed are name, cron, timezone, every_s, run_at, args, '
-                "topic, priority, max_attempts, timeout_s, starts_at, ends_at, jitter_s, catch_up, overlap"
-            ),
+            'unknown option "paused" of a schedule; allowed are name, cron, timezone, every_s, run_at, args, '
+            "topic, priority, max_attempts, timeout_s, starts_at, ends_at, jitter_s, catch_up, overlap"
         ),
-        ({"every_s": None}, "none of cron, every_s and run_at is left; exactly one is allowed"),
-        ({"every_s": 5, "cron": "@daily"}, "2 of cron, every_s and run_at are given; at most one is allowed"),
-        ({"name": None}, "name is NULL; 1 to 200 characters are allowed"),
-        ({"priority": 70000}, "priority is 70000; -100 to 100 is allowed"),
-        ({"every_s": 20}, "jitter_s is 30; at most the interval, 20 s, is allowed"),
-        ({"timezone": "UTC"}, "timezone is 'UTC'; it is allowed with cron only"),
-    ],
-)
+    ),
+    ({"every_s": None}, "none of cron, every_s and run_at is left; exactly one is allowed"),
+    ({"every_s": 5, "cron": "@daily"}, "2 of cron, every_s and run_at are given; at most one is allowed"),
+    ({"name": None}, "name is NULL; 1 to 200 characters are allowed"),
+    ({"priority": 70000}, "priority is 70000; -100 to 100 is allowed"),
+    ({"every_s": 20}, "jitter_s is 30; at most the interval, 20 s, is allowed"),
+    ({"timezone": "UTC"}, "timezone is 'UTC'; it is allowed with cron only"),
+])  # fmt: skip
 async def test_what_cannot_be_set(connection: Sql, changes: Any, message: str) -> None:
     identity = await made(connection, "pulse.create_schedule('n', every_s => 60, jitter_s => 30)")
     before = await row_of(connection, identity)
@@ -349,25 +333,22 @@ BAD: Final = [
 _RULES: Final = "of cron, every_s and run_at are given"
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        *(
-            (f"{word}, {rule})", message)
-            for word in ("create_schedule('n'", "update_schedule('{0}'")
-            for rule, message in BAD
-        ),
-        ("create_schedule(NULL, every_s => 5)", "name is NULL; 1 to 200 characters are allowed"),
-        ("create_schedule('', every_s => 5)", "name is ''; 1 to 200 characters are allowed"),
-        ("create_schedule('n', every_s => 5, args => NULL)", "args must be a JSON object, not NULL"),
-        ("create_schedule('n')", f"0 {_RULES}; exactly one is allowed"),
-        ("create_schedule('n', every_s => 5, cron => '@daily')", f"2 {_RULES}; exactly one is allowed"),
-        ("update_schedule('{0}', every_s => 5, cron => '@daily')", f"2 {_RULES}; at most one is allowed"),
-        # A change is held against what stays.
-        ("update_schedule('{1}', every_s => 10)", "jitter_s is 30; at most the interval, 10 s, is allowed"),
-        ("update_schedule('{1}', jitter_s => 70)", "jitter_s is 70; at most the interval, 60 s, is allowed"),
-    ],
-)
+@pytest.mark.parametrize(("call", "message"), [
+    *(
+        (f"{word}, {rule})", message)
+        for word in ("create_schedule('n'", "update_schedule('{0}'")
+        for rule, message in BAD
+    ),
+    ("create_schedule(NULL, every_s => 5)", "name is NULL; 1 to 200 characters are allowed"),
+    ("create_schedule('', every_s => 5)", "name is ''; 1 to 200 characters are allowed"),
+    ("create_schedule('n', every_s => 5, args => NULL)", "args must be a JSON object, not NULL"),
+    ("create_schedule('n')", f"0 {_RULES}; exactly one is allowed"),
+    ("create_schedule('n', every_s => 5, cron => '@daily')", f"2 {_RULES}; exactly one is allowed"),
+    ("update_schedule('{0}', every_s => 5, cron => '@daily')", f"2 {_RULES}; at most one is allowed"),
+    # A change is held against what stays.
+    ("update_schedule('{1}', every_s => 10)", "jitter_s is 30; at most the interval, 10 s, is allowed"),
+    ("update_schedule('{1}', jitter_s => 70)", "jitter_s is 70; at most the interval, 60 s, is allowed"),
+])  # fmt: skip
 async def test_what_is_refused(connection: Sql, call: str, message: str) -> None:
     """One line that names the thing, the value and what is allowed; and nothing is stored or changed."""
     rules = ("every_s => 60", "every_s => 60, jitter_s => 30")

@@ -135,24 +135,20 @@ async def test_no_priority_is_the_default(connection: Sql) -> None:
     assert (found["priority"], found["topic"]) == (0, "default")
 
 
-@pytest.mark.parametrize(
-    ("jobs", "message"),
-    [
-        (None, "jobs must be a JSON array of objects, not null"),
-        ({}, "jobs must be a JSON array of objects, not object"),
-        ([{"name": "n"}, 1], "jobs must be a JSON array of objects, and one of them is of type number"),
-        (["n"], "jobs must be a JSON array of objects, and one of them is of type string"),
+@pytest.mark.parametrize(("jobs", "message"), [
+    (None, "jobs must be a JSON array of objects, not null"),
+    ({}, "jobs must be a JSON array of objects, not object"),
+    ([{"name": "n"}, 1], "jobs must be a JSON array of objects, and one of them is of type number"),
+    (["n"], "jobs must be a JSON array of objects, and one of them is of type string"),
+    (
+        [{"name": "n", "delay_s": 1}],
         (
-            [{"name": "n", "delay_s": 1}],
-            (
-                'unknown key "delay_s" in a job; allowed are '
-                "name, args, topic, priority, run_at, max_attempts, timeout_s, id, expires_at, expires_in_s, "
-                "traceparent"
-            ),
+            'unknown key "delay_s" in a job; allowed are '
+            "name, args, topic, priority, run_at, max_attempts, timeout_s, id, expires_at, expires_in_s, "
+            "traceparent"
         ),
-    ],
-    ids=str,
-)
+    ),
+], ids=str)  # fmt: skip
 async def test_what_submit_many_refuses(connection: Sql, jobs: object, message: str) -> None:
     with pytest.raises(asyncpg.PostgresError) as caught:
         await submit_many(connection, jobs)

@@ -66,30 +66,20 @@ def draw(chance: random.Random) -> Scenario:
 def _slot(chance: random.Random, number: int, machines: int) -> Slot:
     first = number < machines
     return Slot(
-        f"w{number}",
-        number % machines,
-        ("work", "rare", "tells") if first or chance.random() < 0.5 else ("work",),
-        chance.randrange(1, 4),
-        "" if first or chance.random() < 0.8 else chance.choice(("uid", "pidns")),
-        chance.random() < 0.4,
-        chance.random() < 0.5,
-        chance.random() < 0.15,
-    )
+        f"w{number}", number % machines, ("work", "rare", "tells") if first or chance.random() < 0.5 else ("work",),
+        chance.randrange(1, 4), "" if first or chance.random() < 0.8 else chance.choice(("uid", "pidns")),
+        chance.random() < 0.4, chance.random() < 0.5, chance.random() < 0.15,
+    )  # fmt: skip
 
 
 def _job(chance: random.Random, number: int) -> Job:
     acts, timeout_s = _acts(chance)
     return Job(
-        hashlib.blake2b(f"{number} {chance.random()}".encode(), digest_size=16).digest(),
-        f"job{number}",
-        "tells" if timeout_s == STALLS else "rare" if chance.random() < 0.2 else "work",
-        acts,
-        chance.choice((0.0, chance.uniform(0.0, 10.0))),
-        chance.choice((0, 0, 0, 5, -5)),
-        chance.randrange(1, 4),
-        None if timeout_s == STALLS else timeout_s,
-        chance.choice((0.0, 0.0, 0.0, chance.uniform(0.0, 4.0))),
-    )
+        hashlib.blake2b(f"{number} {chance.random()}".encode(), digest_size=16).digest(), f"job{number}",
+        "tells" if timeout_s == STALLS else "rare" if chance.random() < 0.2 else "work", acts,
+        chance.choice((0.0, chance.uniform(0.0, 10.0))), chance.choice((0, 0, 0, 5, -5)), chance.randrange(1, 4),
+        None if timeout_s == STALLS else timeout_s, chance.choice((0.0, 0.0, 0.0, chance.uniform(0.0, 4.0))),
+    )  # fmt: skip
 
 
 def _acts(chance: random.Random) -> tuple[tuple[Act, ...], float | None]:

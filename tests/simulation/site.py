@@ -115,14 +115,11 @@ class Site:
                 self._start_worker(slot)
 
         process = self.machine.spawn(
-            name,
-            main,
-            uid=OWN_UID + 1 if slot.foreign == "uid" else OWN_UID,
-            pidns=1 if slot.foreign == "pidns" else None,
-            parent=None if parent is None else parent[0],
+            name, main, uid=OWN_UID + 1 if slot.foreign == "uid" else OWN_UID,
+            pidns=1 if slot.foreign == "pidns" else None, parent=None if parent is None else parent[0],
             leads_group=slot.leads_group,
             on_end=lambda: self.world.timers.after(self.world.chance.uniform(0.1, 1.5), again),
-        )
+        )  # fmt: skip
         process.leaks = slot.leaks
         self.workers[slot.name] = process
         pool = None if parent is None else parent[1]

@@ -135,33 +135,23 @@ VARIANTS: Final[dict[str, Variant]] = {
         first=122, within=600,
     ),
     "nothing is given back": Variant(
-        ((doubts.InDoubtClaims, "_give_back", _nobody_holds),),
-        "although no worker was told of it",
-        first=402,
+        ((doubts.InDoubtClaims, "_give_back", _nobody_holds),), "although no worker was told of it", first=402,
         within=600,
     ),
     "watchdog reaps the living beside it": Variant(
-        ((actor.Watchdog, "_in_hand", lambda _self, _workers: set()),),
-        "lives beside it",
-        ("stop a worker", "stop an actor"),
-        first=7,
+        ((actor.Watchdog, "_in_hand", lambda _self, _workers: set()),), "lives beside it",
+        ("stop a worker", "stop an actor"), first=7,
     ),
     "no guard against mass reaping": Variant(
-        ((sweep_guard.SweepGuard, "may_reap", lambda _self, _now_s: True),),
-        "lives and beats",
-        ("database away", "database clock set"),
-        first=352,
-        within=600,
+        ((sweep_guard.SweepGuard, "may_reap", lambda _self, _now_s: True),), "lives and beats",
+        ("database away", "database clock set"), first=352, within=600,
     ),
     "what cannot be written is not told": Variant(
         ((unwritten.UnwrittenLeases, "run", _nothing),), "lives and beats", ("rows locked",), first=236, within=400
     ),
     "marks are made while nobody can write": Variant(
         ((database, "WRITES", database.WRITES - {"mark_sweep"}), (unwritten.UnwrittenLeases, "run", _nothing)),
-        "lives and beats",
-        ("table locked",),
-        first=98,
-        within=400,
+        "lives and beats", ("table locked",), first=98, within=400,
     ),
     "reaped before it is dead": Variant(
         ((silent_workers.SilentWorkers, "_kill", _reap_the_living),), "lives and knows of it"

@@ -44,13 +44,10 @@ class World:
         self.chance = random.Random(seed)
         self.scenario = scenario.draw(self.chance)
         self.settings = Settings(
-            lease_s=scenario.LEASE_S,
-            heartbeat_s=scenario.HEARTBEAT_S,
-            sweep_s=scenario.SWEEP_S,
-            poll_s=scenario.POLL_S,
-            obey_s=scenario.OBEY_S,
+            lease_s=scenario.LEASE_S, heartbeat_s=scenario.HEARTBEAT_S, sweep_s=scenario.SWEEP_S,
+            poll_s=scenario.POLL_S, obey_s=scenario.OBEY_S,
             allow_users=f"{OWN_UID}:worker+operator, {OWN_UID + 1}:worker",
-        )
+        )  # fmt: skip
         self.has_peerpidfd = self.scenario.has_peerpidfd
         self.jobs = {job.id: job for job in self.scenario.jobs}
         self.workers: dict[str, Worker] = {}

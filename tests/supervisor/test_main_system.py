@@ -204,13 +204,10 @@ class TestCommand:
         assert done.returncode == 0
         assert re.fullmatch(r"pulse-supervisor \d+\.\d+\.\d+\S*\n", done.stdout)
 
-    @pytest.mark.parametrize(
-        "words",
-        [
-            ["--nonsense"], ["--processes", "many"], ["--processes", "2"], ["--spares", "2"], ["--log-level", "loud"],
-            ["extra"],
-        ],
-    )  # fmt: skip
+    @pytest.mark.parametrize("words", [
+        ["--nonsense"], ["--processes", "many"], ["--processes", "2"], ["--spares", "2"], ["--log-level", "loud"],
+        ["extra"],
+    ])  # fmt: skip
     def test_bad_usage_is_one_line_and_exit_2(self, words: list[str]) -> None:
         with short_directory() as place:
             done = command(*words, cwd=place)

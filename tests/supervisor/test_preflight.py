@@ -10,15 +10,10 @@ from pulse import config
 from pulse_supervisor.preflight import readable_secrets
 
 
-@pytest.mark.parametrize(
-    ("text", "told"),
-    [
-        ('auth_users = "ann:secret"', ["auth_users"]),
-        ('dsn = "postgresql://ann:secret@localhost/db"', ["dsn"]),
-        ('dsn = "postgresql://ann@localhost/db"', []),
-        ('listen = "127.0.0.1:0"', []),
-    ],
-)
+@pytest.mark.parametrize(("text", "told"), [
+    ('auth_users = "ann:secret"', ["auth_users"]), ('dsn = "postgresql://ann:secret@localhost/db"', ["dsn"]),
+    ('dsn = "postgresql://ann@localhost/db"', []), ('listen = "127.0.0.1:0"', []),
+])  # fmt: skip
 def test_a_config_file(text: str, told: list[str], tmp_path: Path) -> None:
     """Only with a secret in it, and readable for others: for a group is fine, it was made for that."""
     path = tmp_path / "pulse.toml"

@@ -28,12 +28,9 @@ pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.system, pyt
 PREFIX: Final = f"w{os.getpid()}_"
 MARK: Final = "mark-of-a-secret"  # in every password and key here; nothing that anybody sees may have it
 SETTINGS: Final = {
-    **SHORT_LEASE,
-    "PULSE_RETENTION_S": "1",
-    "PULSE_LOG_LEVEL": "debug",
-    "PULSE_LISTEN": "127.0.0.1:0",
+    **SHORT_LEASE, "PULSE_RETENTION_S": "1", "PULSE_LOG_LEVEL": "debug", "PULSE_LISTEN": "127.0.0.1:0",
     "PULSE_AUTH_USERS": f"ann:{MARK}-of-ann,bob:{MARK}-of-bob:viewer",
-}
+}  # fmt: skip
 END_S: Final = 30.0
 
 
@@ -134,7 +131,7 @@ def test_everything_works(site: Site, database: Database) -> None:
     site.told("dispatch", "resume", "--topic", site.topic)
     site.ctl("topics", "set", site.topic, "--stall", "5", "--backoff", "fixed:1", "--lease", "60")
     site.ctl("topics", "unset", site.topic)
-    for words in (("status",), ("topics", "list"), ("workers",), ("jobs", "why", str(expired)), ("dispatch", "status")):
+    for words in (("topics", "list"), ("workers",), ("jobs", "why", str(expired)), ("dispatch", "status")):
         site.told(*words)
     gone = "SELECT count(*) = 0 FROM pulse.jobs WHERE status = 'COMPLETED' AND submitted_at < now() - interval '4 s'"
     until(lambda: database.ask(gone), "the retention", END_S)

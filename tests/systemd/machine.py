@@ -65,14 +65,9 @@ class Machine:
         """What a command there says, on either stream; it must succeed, unless that is not asked for."""
         done = subprocess.run(
             ["nsenter", "--target", str(self._init), "--mount", "--uts", "--ipc", "--net", "--pid", "--", *words],
-            env={"PATH": "/usr/sbin:/usr/bin", "LANG": "C.UTF-8"},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=timeout_s,
-            check=False,
-        )
+            env={"PATH": "/usr/sbin:/usr/bin", "LANG": "C.UTF-8"}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, text=True, timeout=timeout_s, check=False,
+        )  # fmt: skip
         assert not check or done.returncode == 0, f"{' '.join(words)}: {done.returncode}\n{done.stdout}"
         return done.stdout
 

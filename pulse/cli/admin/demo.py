@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import click
 
+from pulse.common.extras import SERVER, require
+
 
 @click.command(short_help="Watch a worker being killed, and its job recovered.")
 def demo() -> None:
@@ -15,4 +17,5 @@ def demo() -> None:
     """
     from pulse.ops.demo.story import run
 
+    require("pulse demo", SERVER)
     run()

@@ -14,6 +14,7 @@ import click
 from pulse.cli.lazy import examples
 from pulse.cli.options import DURATION, with_config, with_dsn
 from pulse.cli.output.render import Cell, Screen, write_document
+from pulse.common.extras import missing_extra
 from pulse.errors import ConfigError, PulseError
 
 if TYPE_CHECKING:
@@ -183,8 +184,10 @@ def _of_database(settings: Settings, running: RunningSystem, grace_s: float, wit
         from pulse.store.admin.doctor import expected_indexes, look
         from pulse.store.recovery.timelines import newest_of
     except ModuleNotFoundError as error:
-        text = f"{error.name} is missing, so the database cannot be asked"
-        yield Finding("database", State.SKIPPED, text, details=(), advice=("pip install 'pulse-supervisor[server]'",))
+        missing = missing_extra("what is in the database is not known: that", error)
+        if missing is None:
+            raise
+        yield Finding("database", State.SKIPPED, missing.message)
         return
     database = running.status.database
     try:

@@ -118,23 +118,16 @@ def _default(option: click.Option) -> str:
 
 
 def _described(text: str | None) -> str:
-    """A help text as paragraphs; what click must not wrap stays as it is."""
+    """A help text as paragraphs."""
     paragraphs = re.split(r"\n\s*\n", (text or "").strip())
-    return "".join(_paragraph(paragraph) for paragraph in paragraphs if paragraph.strip())
-
-
-def _paragraph(text: str) -> str:
-    if text.lstrip().startswith("\b"):
-        return _literal(text.replace("\b", "").strip("\n"))
-    return f".PP\n{_escaped(' '.join(text.split()))}\n"
+    return "".join(f".PP\n{_escaped(' '.join(one.split()))}\n" for one in paragraphs if one.strip())
 
 
 def _examples(epilog: str | None) -> str:
-    return _literal(epilog.replace("\b", "").strip("\n")) if epilog else ""
-
-
-def _literal(text: str) -> str:
-    lines = "".join(f"{_escaped(line)}\n" for line in text.split("\n"))
+    """What click must not wrap, nor troff."""
+    if not epilog:
+        return ""
+    lines = "".join(f"{_escaped(line)}\n" for line in epilog.replace("\b", "").strip("\n").split("\n"))
     return f".PP\n.nf\n{lines}.fi\n"
 
 

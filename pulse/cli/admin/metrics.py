@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from pulse.cli.lazy import examples
-from pulse.errors import PulseError
 
 if TYPE_CHECKING:
     from pulse.config import Settings
@@ -56,8 +55,6 @@ def _configured(settings: Settings) -> Path | None:
 
 
 def _serve(settings: Settings, socket: Path | None, topics: int, *, insists: bool) -> None:
-    try:
-        from pulse.ops.metrics.run import serve
-    except ModuleNotFoundError as error:
-        raise PulseError(f"{error.name} is missing: pip install 'pulse-supervisor[metrics]'") from None
+    from pulse.ops.metrics.run import serve
+
     serve(settings.metrics or "", socket, topics, STOPS, insists=insists)

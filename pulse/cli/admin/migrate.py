@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +11,7 @@ import click
 
 from pulse.cli.lazy import examples
 from pulse.cli.options import with_config, with_dsn
+from pulse.common.extras import require
 from pulse.errors import ConfigError, PulseError
 
 if TYPE_CHECKING:
@@ -56,6 +56,7 @@ def migrate(dsn: str | None, config: Path | None, prefix: str, *, roles: bool, o
 
     if only_print and not roles:
         raise click.UsageError("--print is allowed with --roles only.")
+    require("pulse migrate", ["asyncpg"])
     if roles:
         prefix = _checked(prefix)
     if only_print:
@@ -73,7 +74,6 @@ def migrate(dsn: str | None, config: Path | None, prefix: str, *, roles: bool, o
 
 
 def _checked(prefix: str) -> str:
-    _needed()
     from pulse.store.admin.roles import checked_prefix
 
     try:
@@ -107,15 +107,7 @@ def _what_became(made: Made, prefix: str) -> list[str]:
     ]
 
 
-def _needed() -> None:
-    try:
-        import_module("pulse.store.store")
-    except ModuleNotFoundError as error:
-        raise PulseError(f"{error.name} is missing: pip install 'pulse-supervisor[server]'") from None
-
-
 async def _migrate(dsn: str, prefix: str | None) -> list[str]:
-    _needed()
     from pulse.store.admin.schema import SCHEMA_VERSION
     from pulse.store.connections.pool import Target
     from pulse.store.store import Store

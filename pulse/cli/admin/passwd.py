@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 
 import click
 
 from pulse.cli.lazy import examples
-from pulse.errors import BadRequestError, ConfigError
+from pulse.common.extras import require
+from pulse.errors import BadRequestError
 from pulse.security.credentials import hash_password
 
 
@@ -20,8 +20,7 @@ def passwd(user: str | None) -> None:
 
     The password is asked for twice on a terminal, without showing it; else it is the first line of standard input.
     """
-    if importlib.util.find_spec("bcrypt") is None:
-        raise ConfigError("pulse passwd needs bcrypt: pip install 'pulse-supervisor[server]'")
+    require("pulse passwd", ["bcrypt"])
     if user is not None and (
         not user or any(char in ":," or not char.isprintable() or char.isspace() for char in user)
     ):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -12,6 +11,7 @@ import click
 from pulse import config
 from pulse.cli.lazy import examples
 from pulse.client.discovery import find_targets
+from pulse.common.extras import require
 from pulse.errors import ConfigError
 from pulse.logs import configure_logging
 from pulse.security.credentials import Credentials, parse_users
@@ -55,9 +55,7 @@ def ui(listen: str | None, socket: Path | None, names: tuple[str, ...], *, read_
     passwd makes an entry); without such users, by a link that is printed and works once. At a Unix socket nobody logs
     in: it is for the user who started it, and root.
     """
-    missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
-    if missing:
-        raise ConfigError(f"pulse ui needs {', '.join(missing)}: pip install 'pulse-supervisor[ui]'")
+    require("pulse ui", _NEEDED, "ui")
     from pulse.ui.auth.address import bind, parse_listen
     from pulse.ui.data.queries import Questions
     from pulse.ui.server import run

@@ -9,7 +9,8 @@ from typing import Final
 
 import click
 
-from pulse.cli.lazy import CONTEXT, examples
+from pulse.cli.lazy import CONTEXT, CommandGroup, examples
+from pulse.cli.lookup import warn_of_topic
 from pulse.cli.options import DURATION, REASON, TIME, TOPIC
 from pulse.cli.output.render import Cell, Line, Screen, foreign, write_document
 from pulse.cli.server import current_server
@@ -18,10 +19,9 @@ from pulse.errors import PulseError
 from pulse.protocol.answers import Gate, PauseInfo, read
 
 _ASIDE_S: Final = 2.0
-_MOST: Final = 1000  # topics that `stats` tells by themselves
 
 
-@click.group(context_settings=dict(CONTEXT))
+@click.group(cls=CommandGroup, context_settings=dict(CONTEXT))
 def dispatch() -> None:
     """Pause and resume the handing out of jobs; running jobs, submits and schedules go on."""
 
@@ -43,7 +43,7 @@ def pause(topic: str | None, reason: str | None, for_s: float | None, until: flo
     body: dict[str, object] = {"topic": topic or "", "reason": reason, "for_s": for_s, "until": until}
     _ask("dispatch.pause", {key: value for key, value in body.items() if value is not None}, as_json=as_json)
     if topic is not None and not as_json:
-        _warn_of_unknown(topic)
+        warn_of_topic(topic)
 
 
 @dispatch.command(epilog=examples("pulse ctl dispatch resume", "pulse ctl dispatch resume --topic images"))
@@ -61,17 +61,6 @@ def resume(topic: str | None, *, as_json: bool) -> None:
 def status(*, as_json: bool) -> None:
     """Show what is paused: since when, until when, why, and by which operator."""
     _ask("dispatch.status", {}, as_json=as_json)
-
-
-def _warn_of_unknown(topic: str) -> None:
-    """Warn if no job and no worker has the topic: its name may be misspelled."""
-    from pulse.protocol.stats import Stats
-
-    with contextlib.suppress(PulseError):
-        found = read(Stats, _aside("stats", {"topics": _MOST, "history_s": 0}))
-        if found.exact and not found.others.topics and all(one.topic != topic for one in found.topics):
-            who = f"no job waits or runs in topic {shell_word(topic)}, and no worker here serves it"
-            click.echo(f"pulse: {who}", err=True)
 
 
 def _aside(kind: str, body: dict[str, object]) -> dict[str, object]:

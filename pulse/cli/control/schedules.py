@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import click
 
 from pulse.cli.jobs.page import CONCEALED, moment
-from pulse.cli.lazy import CONTEXT, examples
+from pulse.cli.lazy import CONTEXT, CommandGroup, examples
 from pulse.cli.lookup import IdWord, schedule_of
 from pulse.cli.options import (
     ARGS,
@@ -125,7 +125,7 @@ def _rules(command: CommandT) -> CommandT:
     return command
 
 
-@click.group(context_settings=dict(CONTEXT))
+@click.group(cls=CommandGroup, context_settings=dict(CONTEXT))
 def schedules() -> None:
     """List, show, create, change, pause, trigger, preview and delete schedules."""
 

@@ -18,7 +18,8 @@ from pulse.cli.control.topics_page import (
     shown,
     topics_table,
 )
-from pulse.cli.lazy import CONTEXT, examples
+from pulse.cli.lazy import CONTEXT, CommandGroup, examples
+from pulse.cli.lookup import warn_of_topic
 from pulse.cli.options import BACKOFF, DURATION, DURATION_OR_ZERO, TRIES, TextParam
 from pulse.cli.output.render import Cell, Line, Screen, foreign, write_document
 from pulse.cli.server import current_server
@@ -59,7 +60,7 @@ class _TopicOrServerParam(TextParam):
 _TOPIC: Final = _TopicOrServerParam("topic", 200)
 
 
-@click.group(context_settings=dict(CONTEXT))
+@click.group(cls=CommandGroup, context_settings=dict(CONTEXT))
 def topics() -> None:
     """
     List topics with what is in them; show and change their policies.
@@ -83,7 +84,7 @@ def topics() -> None:
 @click.option("--json", "as_json", is_flag=True, help='Print {"topics": [...], "others", "exact", "next"}.')
 def list_topics(limit: int, after: str | None, *, as_json: bool) -> None:
     """
-    List topics: what is ready, how long the oldest is due, what runs and is due later, who serves it, what is set.
+    List topics: how many jobs wait, for how long, run, are due later or have no handler; workers; what is set.
 
     Those with the most work, those that are paused and those with a policy. Pages behind the first one have policies
     alone. Workers are those of this server. A ~ before a number says that it is estimated.
@@ -118,6 +119,7 @@ def list_topics(limit: int, after: str | None, *, as_json: bool) -> None:
 def get_topic(topic: str, *, as_json: bool) -> None:
     """Show every value that counts for TOPIC and where it comes from; "" is the server."""
     _show(current_server().ask("topics.get", {"topic": topic}, repeatable=True), as_json=as_json)
+    _warn(topic, as_json=as_json)
 
 
 @topics.command(
@@ -156,6 +158,7 @@ def set_topic(topic: str, *, as_json: bool, **options: Unpack[_PolicyOptions]) -
         words = ", ".join(f"--{word}" for word in WORDS.values())
         raise click.UsageError(f"nothing to set: one or more of {words} are needed.")
     _show(current_server().ask("topics.set", {"topic": topic, "policy": policy}, repeatable=True), as_json=as_json)
+    _warn(topic, as_json=as_json)
 
 
 @topics.command(
@@ -168,6 +171,11 @@ def unset_topic(topic: str, options: tuple[str, ...], *, as_json: bool) -> None:
     """Unset options of TOPIC, all of them when none is named: then the server's count."""
     named = [option for option, word in WORDS.items() if word in options]
     _show(current_server().ask("topics.unset", {"topic": topic, "options": named}, repeatable=True), as_json=as_json)
+
+
+def _warn(topic: str, *, as_json: bool) -> None:
+    if topic and not as_json:
+        warn_of_topic(topic, if_similar=True)
 
 
 def topic_lines(topic: Topic) -> Iterator[Line]:

@@ -23,16 +23,18 @@ WORDS: Final = {  # options by the names that the wire gives them
     "retention_dead_s": "retention-dead",
     "ageing_s": "ageing",
 }
-_FIGURES: Final = ("ready", "oldest_s", "running", "scheduled", "workers")
+_FIGURES: Final = ("ready", "oldest_s", "running", "scheduled", "retrying", "unhandled", "workers")
 SERVER: Final = "(the server)"
 _COLUMNS: Final = (
     Column("topic", least=8),
-    Column("ready", right=True),
+    Column("waiting", right=True),
     Column("oldest", right=True, leave_out=1),
     Column("running", right=True, leave_out=2),
-    Column("later", right=True, leave_out=4),
+    Column("scheduled", right=True, leave_out=5),
+    Column("retrying", right=True, leave_out=4),
+    Column("unhandled", right=True, leave_out=2),
     Column("workers", right=True, leave_out=3),
-    Column("policy", least=8, leave_out=5),
+    Column("policy", least=8, leave_out=6),
 )
 
 
@@ -67,6 +69,8 @@ def left_out(rows: Sequence[Mapping[str, object]], stats: Stats) -> OtherTopics:
         topics=stats.others.topics + len(some),
         ready=sum((one.ready for one in some), stats.others.ready),
         scheduled=sum((one.scheduled for one in some), stats.others.scheduled),
+        retrying=sum((one.retrying for one in some), stats.others.retrying),
+        unhandled=sum((one.unhandled for one in some), stats.others.unhandled),
         running=sum((one.running for one in some), stats.others.running),
         oldest_s=max((age_s for age_s in ages if age_s is not None), default=None),
     )
@@ -90,7 +94,7 @@ def topics_table(rows: Sequence[Mapping[str, object]], *, is_exact: bool) -> Tab
 def others_words(others: OtherTopics) -> str:
     """What is not listed, in words."""
     oldest = "" if others.oldest_s is None else f", the oldest for {duration(others.oldest_s)}"
-    return f"and {count(others.topics, 'more topic')}, with {count(others.ready, 'job')} ready{oldest}"
+    return f"and {count(others.topics, 'more topic')}, with {count(others.ready, 'waiting job')}{oldest}"
 
 
 def policy_words(policy: Mapping[str, object]) -> str:
@@ -114,6 +118,8 @@ def _row(row: Mapping[str, object], mark: str) -> Line:
         Cell(duration(oldest_s) if isinstance(oldest_s, float) else ""),
         Cell(_number(row["running"]), STATUS_STYLES["RUNNING"] if row["running"] else ""),
         Cell(_number(row["scheduled"], mark)),
+        Cell(_number(row["retrying"], mark)),
+        Cell(_number(row["unhandled"], mark), "bold red" if row["unhandled"] else ""),
         Cell(_number(row["workers"]), "bold red" if is_unserved else ""),
         foreign(policy_words(row)),
     ]

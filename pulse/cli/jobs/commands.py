@@ -14,8 +14,8 @@ import click
 from pulse.cli.jobs.change import cancel, change, delete, retry
 from pulse.cli.jobs.filters import filters_of, found_of, job_filters
 from pulse.cli.jobs.page import show_job
-from pulse.cli.lazy import CONTEXT, examples
-from pulse.cli.lookup import IdWord, job_of
+from pulse.cli.lazy import CONTEXT, CommandGroup, examples
+from pulse.cli.lookup import IdWord, job_of, warn_of_handler, warn_of_topic
 from pulse.cli.options import DURATION, JOB, with_full
 from pulse.cli.output.render import STATUS_STYLES, Cell, Column, Screen, Table, foreign, id_cells, write_document
 from pulse.cli.server import current_server
@@ -38,7 +38,7 @@ _COLUMNS: Final = (
 )
 
 
-@click.group(context_settings=dict(CONTEXT))
+@click.group(cls=CommandGroup, context_settings=dict(CONTEXT))
 def jobs() -> None:
     """List, show, cancel, retry, move and delete jobs; tell why one does not run, and where one hangs."""
 
@@ -47,11 +47,12 @@ def jobs() -> None:
     "list",
     epilog=examples(
         "pulse ctl jobs list --status RUNNING --status RETRYING",
-        "pulse ctl jobs list --status PENDING --older 1h --oldest",
+        "pulse ctl jobs list --status PENDING --status RETRYING --due --oldest",
         "pulse ctl jobs list --topic images --limit 200 --json | jq -r '.jobs[].last_error'",
     ),
 )
 @job_filters()
+@click.option("--due/--later", default=None, help="Only jobs whose time has come, or only those that are to run later.")
 @click.option("--oldest", is_flag=True, help="Oldest first.")
 @click.option("--limit", type=click.IntRange(1, 1000), default=50, metavar="N", help="Most jobs to list, 1 to 1000.")
 @click.option("--after", metavar="CURSOR", help="Go on behind a page: the cursor that it ended with.")
@@ -66,10 +67,20 @@ def jobs() -> None:
 @with_full
 @click.option("--json", "as_json", is_flag=True, help='Print {"jobs": [...], "next": cursor or null}.')
 def list_jobs(
-    *, oldest: bool, limit: int, after: str | None, watch: float | None, full: bool, as_json: bool, **given: object
+    *,
+    due: bool | None,
+    oldest: bool,
+    limit: int,
+    after: str | None,
+    watch: float | None,
+    full: bool,
+    as_json: bool,
+    **given: object,
 ) -> None:
     """List jobs, newest first: by the time in their ids, else by when they were submitted."""
     body: dict[str, object] = {**filters_of(given), "limit": limit}
+    if due is not None:
+        body["due"] = due
     if oldest:
         body["oldest"] = True
     if after is not None:
@@ -94,6 +105,10 @@ def _list_once(client: Client, body: Mapping[str, object], *, full: bool, as_jso
         screen.table(jobs_table(page, time.time(), None if full else screen.width))
     else:
         screen.lines([[Cell("no jobs", "dim")]])
+        if (topic := body.get("topic")) is not None:
+            warn_of_topic(str(topic))
+        if (name := body.get("name")) is not None:
+            warn_of_handler(str(name))
     if page.next is not None:
         click.echo(f"more: repeat with --after {page.next}", err=True)
 

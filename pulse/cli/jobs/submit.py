@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, BinaryIO, Final, TypedDict, Unpack
 import click
 
 from pulse.cli.lazy import examples
+from pulse.cli.lookup import warn_of_topic
 from pulse.cli.options import ARGS, DURATION, DURATION_OR_ZERO, ID, NAME, PRIORITY, TIME, TOPIC, TRIES
 from pulse.cli.output.progress import ProgressLine
 from pulse.cli.output.render import write_document
@@ -75,6 +76,8 @@ def submit(name: str, args: str, job_id: bytes | None, *, as_json: bool, **optio
         raise click.UsageError("--delay and --at cannot be given together; one of them is allowed.")
     if options["expires_in"] is not None and options["expires_at"] is not None:
         raise click.UsageError("--expires-in and --expires-at cannot be given together; one of them is allowed.")
+    if options["topic"] is not None and not as_json:
+        warn_of_topic(options["topic"], if_similar=True)
     if args != "-":
         with current_server().client() as client:
             _show(_send(client, [job_body(name, args, options, job_id)], set()), as_json=as_json)

@@ -15,8 +15,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TextIO
 from uuid import UUID
 
+import click
 import msgspec
 
+from pulse.cli.lazy import DOCUMENT_WRITTEN
 from pulse.cli.output.documents import document, encoded
 from pulse.common.ids import short_ids
 from pulse.common.text import cut, printable, width_of
@@ -171,6 +173,9 @@ class Screen:
 def write_document(body: Mapping[str, object]) -> None:
     """Write an answer as one JSON document to stdout: indented on a terminal, on one line elsewhere; UTF-8 always."""
     sys.stdout.flush()
+    context = click.get_current_context(silent=True)
+    if context is not None:
+        context.meta[DOCUMENT_WRITTEN] = True
     sys.stdout.buffer.write(encoded(document(body), indented=sys.stdout.isatty()))
     sys.stdout.buffer.flush()
 

@@ -7,7 +7,7 @@ from typing import Final
 
 import click
 
-from pulse.cli.lazy import CONTEXT, examples
+from pulse.cli.lazy import CONTEXT, CommandGroup, examples
 from pulse.cli.options import ACTORS, TextParam, completing
 from pulse.cli.output.progress import ProgressLine
 from pulse.cli.output.render import Screen, foreign, write_document
@@ -32,7 +32,7 @@ def ping() -> None:
     Screen().lines([[foreign(f"it answers, after {(time.monotonic() - began_s) * 1000:.1f} ms")]])
 
 
-@click.group(context_settings=dict(CONTEXT))
+@click.group(cls=CommandGroup, context_settings=dict(CONTEXT))
 def actors() -> None:
     """Restart an actor: dispatcher, scheduler, watchdog or pause; also pool and metrics, where they run."""
 

@@ -9,7 +9,7 @@ import click
 
 from pulse.cli.lazy import examples
 from pulse.cli.output.render import Screen, write_document
-from pulse.cli.server import LOOKED, ServerHandle, current_server
+from pulse.cli.server import ServerHandle, current_server, nobody_of
 from pulse.cli.system.status_page import show_status
 from pulse.errors import NobodyAnswersError, PulseError
 from pulse.ops.doctor.finding import document_of, is_well
@@ -55,7 +55,9 @@ def ask_both(server: ServerHandle, within_s: float = SUPERVISOR_S) -> StatusAnsw
 
 
 def _neither(supervisor: PulseError, dispatcher: PulseError) -> PulseError:
+    nobody: list[NobodyAnswersError] = []
     for error in (dispatcher, supervisor):
         if not isinstance(error, NobodyAnswersError):
             return error
-    return NobodyAnswersError(f"{dispatcher.message}; {supervisor.message.removeprefix(LOOKED)}")
+        nobody.append(error)
+    return nobody_of(*nobody)

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final
 
 from pulse.cli.control.dispatch import gate_lines
 from pulse.cli.output.render import ACTOR_STYLES, STATUS_STYLES, Cell, Line, Screen, foreign
 from pulse.common.text import count, duration
 from pulse.ops.doctor.finding import Finding
+from pulse.ops.worker_text import places_of
 from pulse.protocol.answers import Database, Process, StatusAnswer, SupervisorInfo, Worker
 
 _LABEL_WIDTH: Final = 12
 _PAUSED_SHOWN: Final = 5  # topics; there may be thousands
 _STATE_STYLES: Final = {"ok": "green", "warning": "yellow", "wrong": "bold red", "skipped": "dim"}
 _STATE_WIDTH: Final = 9
+_WAITING: Final = frozenset({"PENDING", "RETRYING"})
+_WAITS: Final = (
+    ("ready", "waiting", "cyan"),
+    ("scheduled", "scheduled", ""),
+    ("retrying", "retrying", "yellow"),
+    ("unhandled", "unhandled", "bold red"),
+)
 _UNKNOWN: Final = Cell("unknown", "dim")
 
 
@@ -106,20 +114,31 @@ def _workers_line(workers: Sequence[Worker] | None) -> Line:
         return [_UNKNOWN]
     if not workers:
         return [Cell("none connected")]
-    held, places = sum(worker.held for worker in workers), sum(worker.capacity for worker in workers)
-    return [Cell(f"{len(workers)} connected, {held:,} of {count(places, 'place')} taken")]
+    return [Cell(f"{len(workers)} connected, {places_of(workers).text}")]
 
 
 def _jobs_line(status: StatusAnswer) -> Line:
     if status.jobs is None:
         return [_UNKNOWN]
-    line: list[Cell] = []
-    for name in (*STATUS_STYLES, *(status.jobs.keys() - STATUS_STYLES.keys())):
-        number = status.jobs.get(name, 0)
-        if number:
-            shown = f"{number:,} {name.lower().replace('_', ' ')}"
-            line += [Cell(", ")] if line else []
-            line.append(foreign(shown, STATUS_STYLES.get(name, "")))
+    parts = [*_waiting_parts(status), *_ended_parts(status.jobs, leave_out=_WAITING if status.waiting else ())]
+    line = [cell for part in parts for cell in (Cell(", "), part)][1:]
     if line and status.jobs_exact is False:
         line.append(Cell(" (ended ones estimated)", "dim"))
     return line or [Cell("none")]
+
+
+def _waiting_parts(status: StatusAnswer) -> Iterator[Cell]:
+    """What waits, and for what."""
+    if status.waiting is not None:
+        mark = "" if status.waiting.exact else "~"
+        for state, word, style in _WAITS:
+            number = getattr(status.waiting, state)
+            if number:
+                yield Cell(f"{mark}{number:,} {word}", style)
+
+
+def _ended_parts(jobs: Mapping[str, int], leave_out: Collection[str]) -> Iterator[Cell]:
+    for name in (*STATUS_STYLES, *(jobs.keys() - STATUS_STYLES.keys())):
+        number = jobs.get(name, 0)
+        if number and name not in leave_out:
+            yield foreign(f"{number:,} {name.lower().replace('_', ' ')}", STATUS_STYLES.get(name, ""))

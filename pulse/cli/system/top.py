@@ -23,7 +23,7 @@ import msgspec
 from pulse.cli.lazy import examples
 from pulse.cli.options import DURATION
 from pulse.cli.output.render import Line, Screen, write_document
-from pulse.cli.server import ServerHandle, current_server
+from pulse.cli.server import ServerHandle, current_server, nobody_of
 from pulse.cli.system.top_page import TopSnapshot, TopView, page, pressed
 from pulse.errors import PulseError
 from pulse.ops.status import SUPERVISOR_S, TimedCall, merge
@@ -42,6 +42,7 @@ _ANSWER_S: Final = 0.8  # with the interval, a silence shows within two seconds
 _STATUS_EVERY_S: Final = 5.0  # it counts jobs, which is no work for every second
 _KEY_S: Final = 0.1
 _TOPICS: Final = 200
+_WAITING: Final = ("PENDING", "RETRYING")
 _JOBS: Final = 50
 _ESCAPE_BYTES: Final = 3
 
@@ -60,6 +61,7 @@ class TopSource:
         self._status_s = float("-inf")
         self._silent: Mapping[str, str] = {}
         self.bodies: dict[str, object] = {}
+        self.failures: list[PulseError] = []  # of the last look
 
     def look(self) -> TopSnapshot:
         """How it stands now; a silent dispatcher shows in less than a second."""
@@ -69,6 +71,7 @@ class TopSource:
         wanted = TimedCall(self._ask_supervisor, SUPERVISOR_S) if is_due else None
         told = asked.answer()
         silent: dict[str, str] = {}
+        self.failures = [told] if isinstance(told, PulseError) else []
         if isinstance(told, PulseError):
             silent["dispatcher"] = told.message
             if not was_silent and self._status:
@@ -77,6 +80,7 @@ class TopSource:
             supervisor = wanted.answer()
             if isinstance(supervisor, PulseError):
                 silent["supervisor"] = supervisor.message
+                self.failures.append(supervisor)
             self._status = {} if isinstance(supervisor, PulseError) else dict(supervisor)
             self._status_s = time.monotonic()
         self._silent = silent
@@ -110,9 +114,10 @@ class TopSource:
 
             found: dict[str, object] = {"stats": ask("stats", {"topics": _TOPICS, "history_s": 0})}
             found["workers"] = ask("workers.list")["workers"]
-            for name, statuses in (("running", ["RUNNING"]), ("waiting", ["PENDING", "RETRYING"])):
+            wanted: dict[str, Body] = {"running": {"status": ["RUNNING"]}, "waiting": {"status": _WAITING, "due": True}}
+            for name, filters in wanted.items():
                 with contextlib.suppress(PulseError):  # the database is away: the rest is worth seeing
-                    found[name] = ask("jobs.list", {**page, "status": statuses})["jobs"]
+                    found[name] = ask("jobs.list", {**page, **filters})["jobs"]
             return found
 
 
@@ -141,7 +146,7 @@ def top(*, once: bool, interval_s: float, as_json: bool) -> None:
     source = TopSource(current_server())
     first = source.look()
     if len(first.silent) > 1:
-        raise _nobody(first.silent)
+        raise nobody_of(*source.failures)
     if as_json:
         write_document({"at": first.at, **source.bodies})
         return
@@ -156,12 +161,6 @@ def top(*, once: bool, interval_s: float, as_json: bool) -> None:
             screen.lines([[]])
             first = source.look()
     _live(source, first, interval_s)
-
-
-def _nobody(silent: Mapping[str, str]) -> PulseError:
-    from pulse.errors import NobodyAnswersError
-
-    return NobodyAnswersError("; ".join(silent.values()))
 
 
 def _is_live(screen: Screen) -> bool:

@@ -13,6 +13,7 @@ from pulse.cli.system.status_page import overview
 from pulse.common.text import cut, duration, iso, one_line, width_of
 from pulse.ops.doctor.finding import Finding, State
 from pulse.ops.doctor.running import findings
+from pulse.ops.worker_text import load_of, state_of
 from pulse.protocol.answers import JobInfo, StatusAnswer, Worker
 from pulse.protocol.stats import Percentiles, Stats, TopicStats
 
@@ -22,15 +23,17 @@ _NARROW: Final = 40
 _LEAST_ROWS: Final = 3
 _SHARES: Final = (("topics", 0.4), ("workers", 0.25), ("running", 0.2), ("waiting", 0.15))
 _TOPIC_COLUMNS: Final = (
-    Column("topic", least=6),
-    Column("ready", right=True),
+    Column("topic", least=20),
+    Column("waiting", right=True),
     Column("oldest", right=True),
     Column("running", right=True, leave_out=1),
     Column("in/s", right=True, leave_out=3),
     Column("started/s", right=True, leave_out=4),
     Column("done/s", right=True, leave_out=2),
     Column("failed/s", right=True, leave_out=2),
-    Column("later", right=True, leave_out=5),
+    Column("scheduled", right=True, leave_out=6),
+    Column("retrying", right=True, leave_out=5),
+    Column("unhandled", right=True, leave_out=4),
     Column("workers", right=True, leave_out=3),
 )
 _WORKER_COLUMNS: Final = (
@@ -49,7 +52,7 @@ _JOB_COLUMNS: Final = (
     Column("id", leave_out=3),
 )
 TOPIC_ORDERS: Final[Mapping[str, Callable[[TopicStats], tuple[object, ...]]]] = {
-    "most ready": lambda topic: (-topic.ready, topic.topic),
+    "most waiting": lambda topic: (-topic.ready, topic.topic),
     "oldest": lambda topic: (-(topic.oldest_s or 0.0), topic.topic),
     "most done": lambda topic: (-topic.rates.completed, topic.topic),
     "name": lambda topic: (topic.topic,),
@@ -233,6 +236,8 @@ def _topic_row(topic: TopicStats, shot: TopSnapshot) -> Line:
         Cell(_rate(rates.completed)),
         Cell(_rate(rates.failed), "yellow" if rates.failed else ""),
         Cell(f"{exact}{topic.scheduled:,}"),
+        Cell(f"{exact}{topic.retrying:,}"),
+        Cell(f"{exact}{topic.unhandled:,}", "bold red" if topic.unhandled else ""),
         Cell(str(topic.workers), "bold red" if unserved else ""),
     ]
 
@@ -242,7 +247,7 @@ def _worker_row(worker: Worker, job: JobInfo | None, now_s: float) -> Line:
         foreign(worker.name or worker.identity),
         Cell("" if worker.pid is None else str(worker.pid)),
         foreign(worker.host or ""),
-        Cell(f"{worker.held}/{worker.capacity}" + (" draining" if worker.draining else "")),
+        Cell(f"{load_of(worker)} {state_of(worker)}".rstrip()),
         Cell("" if job is None or job.started_at is None else duration(now_s - job.started_at)),
         foreign("" if job is None else one_line(job.name)),
     ]
@@ -316,8 +321,6 @@ def _cut(line: Line, width: int | None) -> Line:
         text = cut(cell.text, width)
         width -= width_of(text)
         cells.append(Cell(text, cell.style))
-        if width <= 0:
-            break
     return cells
 
 

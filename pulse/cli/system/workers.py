@@ -10,6 +10,7 @@ import click
 from pulse.cli.lazy import examples
 from pulse.cli.output.render import Cell, Column, Line, Screen, Table, foreign, write_document
 from pulse.cli.server import current_server
+from pulse.ops.worker_text import load_of, state_of
 from pulse.protocol.answers import Worker, WorkerList, read
 
 _COLUMNS: Final = (
@@ -21,7 +22,6 @@ _COLUMNS: Final = (
     Column("handlers", least=10, leave_out=4),
     Column("death seen by", leave_out=5),
 )
-_CONDITIONS: Final = {"stopped": "frozen", "blocked": "hangs"}
 
 
 @click.command(epilog=examples("pulse ctl workers", "pulse ctl workers --json | jq '.workers[].running'"))
@@ -46,8 +46,8 @@ def workers_table(found: Sequence[Worker]) -> Table:
 
 
 def _row(worker: Worker) -> Line:
-    how = _CONDITIONS.get(worker.condition) or ("silent" if worker.silent else "draining" if worker.draining else "")
-    held = f"{worker.held}/{worker.capacity} {how}".rstrip()
+    how = state_of(worker)
+    held = f"{load_of(worker)} {how}".rstrip()
     return [
         foreign(worker.name or worker.identity),
         Cell("" if worker.pid is None else str(worker.pid)),

@@ -11,7 +11,6 @@ LONG_S: Final = 3_600.0  # a snapshot that is so old has left behind more dead r
 MANY_BACK: Final = 100_000  # transactions, some minutes of a busy queue, whatever the clock says; of a slot it is all
 MANY_XIDS: Final = 10_000_000
 MANY_DEAD: Final = 100_000
-UNVACUUMED_S: Final = 86_400.0
 FAR_XIDS: Final = 1_000_000_000  # autovacuum acts at 0.2, its failsafe at 1.6, and at 2.1 thousand million all ends
 TOO_FAR_XIDS: Final = 1_600_000_000
 FULL_USAGE: Final = 0.5  # of the queue of NOTIFY; as in pulse.tell, which tells nothing from there on

@@ -56,7 +56,7 @@ _ROWS: Final[Mapping[str, tuple[str, State, str, str, str, bool]]] = {
     "workers": (
         "The workers",
         _WRONG,
-        "Start workers; continue, or end, one that is frozen or hangs",
+        "Start workers; continue, or end, one that is stopped or hangs",
         "/workers",
         "",
         True,

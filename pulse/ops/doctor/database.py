@@ -22,6 +22,8 @@ _ADDED: Final = {
     "reference": "of {name} leads to {home}: jobs that it names are not deleted when their retention ends",
     "row security": "is on for {home}: rows that no policy shows are not there for pulse, if it does not own the table",
 }
+_ENCODINGS: Final = {"SQL_ASCII": "what others write there may not be readable"}
+_OTHERS: Final = "jobs with other characters in names, args, results or errors cannot be written"
 _SEE_ALL: Final = "see the sessions of others"
 
 # Setting, harmless values, the effect of others, whether that is wrong or only a warning.
@@ -52,8 +54,15 @@ def server(rows: Sequence[Row], _grace_s: float, *, shown: str) -> Finding:
         warnings.append(f"{who} is newer than what pulse was tested with: 15 to 18 are supported")
     if row["in_recovery"]:
         wrong.append(f"{who} is a standby: it takes no writes")
+    if row["encoding"] != "UTF8":
+        wrong.append(f"{who} stores text as {row['encoding']}, not UTF8: {_ENCODINGS.get(row['encoding'], _OTHERS)}")
     return verdict_of(
-        "database", wrong, warnings, f"{who} answers", "Name a primary of a supported version in PULSE_DSN."
+        "database",
+        wrong,
+        warnings,
+        f"{who} answers",
+        "Name a primary of a supported version in PULSE_DSN, with a database in UTF8:",
+        "CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0",
     )
 
 

@@ -84,9 +84,9 @@ def verdict_of(check: str, wrong: Sequence[str], warnings: Sequence[str], text: 
     return Finding(check, State.WRONG if wrong else State.WARNING, first, details=tuple(rest), advice=advice)
 
 
-def list_some(lines: Sequence[str]) -> tuple[str, ...]:
-    """The first of *lines*, and how many more there are."""
-    more = len(lines) - MAX_SHOWN
+def list_some(lines: Sequence[str], total: int = 0) -> tuple[str, ...]:
+    """The first of *lines*, and how many more there are, *total* in all."""
+    more = max(total, len(lines)) - MAX_SHOWN
     return (*lines[:MAX_SHOWN], f"and {more:,} more") if more > 0 else tuple(lines)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Final
 
-from pulse.common.text import shell_word, similar_names
+from pulse.common.text import headline, one_line, shell_word, similar_names
 from pulse.ops.doctor.finding import Finding, Row, State, list_some, shown_s, verdict_of
 
 UNSEEN_S: Final = 60.0  # a watchdog notes its host every few seconds
@@ -59,12 +59,12 @@ def topics(rows: Sequence[Row], grace_s: float, *, served: Collection[str] | Non
         return Finding("topics", State.SKIPPED, "the dispatcher did not say which topics its workers serve")
     late = [row for row in rows if row["due_s"] >= min(grace_s, 5.0) and not row["is_paused"]]
     unserved = [
-        f"topic {row['topic']!r}: a job is due since {shown_s(row['due_s'])}"
+        f"topic {row['topic']!r}: a job is due for {shown_s(row['due_s'])}"
         for row in late
         if row["topic"] not in served
     ]
     slow = [
-        f"topic {row['topic']!r}: the first job is due since {shown_s(row['due_s'])}, although workers serve it"
+        f"topic {row['topic']!r}: the first job is due for {shown_s(row['due_s'])}, although workers serve it"
         for row in late
         if row["topic"] in served and row["due_s"] >= grace_s
     ]
@@ -107,7 +107,8 @@ def gate(rows: Sequence[Row], _grace_s: float) -> Finding:
     """Pauses."""
     topic = rows[0]["topic"] if rows else ""
     resume = f"pulse ctl dispatch resume --topic {shell_word(topic)}" if topic else "pulse ctl dispatch resume"
-    return verdict_of("gate", [], list(list_some([_pause(row) for row in rows])), "nothing is paused", resume)
+    shown = list_some([_pause(row) for row in rows], rows[0]["total"] if rows else 0)
+    return verdict_of("gate", [], list(shown), "nothing is paused", resume)
 
 
 def schedules(rows: Sequence[Row], grace_s: float) -> Finding:
@@ -233,12 +234,12 @@ def _pause(row: Row) -> str:
     by = f" by {row['paused_by']}" if row["paused_by"] else ""
     until = "until somebody resumes it" if row["left_s"] is None else f"for another {shown_s(row['left_s'])}"
     reason = f"; reason: {row['reason']}" if row["reason"] else ""
-    return f"{what} paused since {shown_s(row['age_s'])}{by}, {until}{reason}"
+    return f"{what} paused for {shown_s(row['age_s'])}{by}, {until}{reason}"
 
 
 def _ended(row: Row, number: int, one: str, many: str) -> str:
     words = f"{number:,} {one if number == 1 else many} within the last hour, the newest {shown_s(row['age_s'])} ago"
-    error = f": {' '.join(str(row['error']).split())}" if row["error"] else ""
+    error = ": " + one_line(headline(str(row["error"]))) if row["error"] else ""
     return f"handler {row['name']!r} of topic {row['topic']!r}: {words}{error}"
 
 

@@ -9,6 +9,7 @@ from uuid import UUID
 from pulse.common.text import count, cut, duration, one_line
 from pulse.common.version import VERSION
 from pulse.ops.doctor.finding import MAX_SHOWN, Finding, State, bad_of, list_some, verdict_of
+from pulse.ops.worker_text import STATES, places_of
 from pulse.protocol.answers import Database, FindingInfo, Process, StatusAnswer, Worker
 
 _NAMES: Final = 60  # columns of the handlers that are named
@@ -73,7 +74,6 @@ def database(seen: Database | None) -> Iterator[Finding]:
 def workers(connected: Sequence[Worker]) -> Finding:
     """Whether workers are there, and can work."""
     troubled = [found for worker in connected if (found := _trouble_of(worker)) is not None]
-    held, places = sum(worker.held for worker in connected), sum(worker.capacity for worker in connected)
     warnings = [] if connected else ["no worker is connected: no job is started"]
     if connected and all(worker.draining for worker in connected):
         warnings.append("all workers drain: they take no more jobs")
@@ -81,7 +81,7 @@ def workers(connected: Sequence[Worker]) -> Finding:
         "workers",
         list(list_some([text for text, _ in troubled])),
         warnings,
-        f"{len(connected)} connected, {held} of {places} places are taken",
+        f"{len(connected)} connected, {places_of(connected).text}",
         *dict.fromkeys(line for _, advice in troubled[:MAX_SHOWN] for line in advice),
         *(["More of them: pulse worker MODULE:APP"] if warnings else []),
     )
@@ -93,10 +93,8 @@ def _trouble_of(worker: Worker) -> tuple[str, Sequence[str]] | None:
     quiet = "" if worker.quiet_s is None else f" for {duration(worker.quiet_s)}"
     holds = f"it holds {count(worker.held, 'job')}"
     if worker.condition == "stopped":
-        stopped = (
-            f"{who} is frozen: its process is stopped, by SIGSTOP, Ctrl-Z or a debugger, and has said nothing{quiet}"
-        )
-        return f"{stopped}; {holds}", (f"kill -CONT {worker.pid}", _KILLED)
+        stopped = f"{who} is {STATES['stopped']}, and has said nothing{quiet}"
+        return f"{stopped}; {holds}", (f"kill -CONT {worker.pid}", *([_KILLED] if worker.held else []))
     if worker.condition == "blocked":
         first = str(UUID(bytes=worker.running[0])) if worker.running else "ID"
         called = cut(", ".join(f"{number} {one_line(name)}" for name, number in worker.calls.items()), _NAMES)

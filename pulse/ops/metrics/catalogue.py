@@ -12,6 +12,7 @@ from pulse.ops.metrics.snapshot import MetricsSnapshot
 from pulse.protocol.stats import Buckets, Stats, TopicStats
 
 LONGEST_LABEL: Final = 80
+STATES: Final = ("ready", "scheduled", "retrying", "unhandled", "running")  # of TopicStats
 _UNFIT: Final = re.compile(
     "[^\\x20-\\x7e\u00a0-\u200a\u2010-\u2027\u2030-\u205f\u2070-\ud7ff\uf900-\ufefe\uff00-\uffef]"
 )
@@ -116,7 +117,7 @@ def _up(snapshot: MetricsSnapshot) -> Iterator[Value]:
 
 def _jobs(stats: Stats) -> dict[str, float]:
     parts = [*stats.topics, stats.others]
-    return {state: sum(getattr(one, state) for one in parts) for state in ("ready", "scheduled", "running")}
+    return {state: sum(getattr(one, state) for one in parts) for state in STATES}
 
 
 def _oldest_s(stats: Stats) -> float:
@@ -134,7 +135,12 @@ def _findings(snapshot: MetricsSnapshot) -> Iterator[Value]:
 
 METRICS: Final = (
     Metric("pulse_up", "Whether dispatcher, supervisor and database answer.", _up, labels=("part",)),
-    Metric("pulse_jobs", "Jobs that wait (ready: due; scheduled: later) or run.", _each(_jobs), labels=("state",)),
+    Metric(
+        "pulse_jobs",
+        "Jobs that wait (ready: due; scheduled, retrying: due later; unhandled: no worker has their handler) or run.",
+        _each(_jobs),
+        labels=("state",),
+    ),
     Metric("pulse_oldest_job_seconds", "How long the longest waiting due job has been due.", _of(_oldest_s)),
     Metric("pulse_topics", "Topics that are known.", _of(lambda s: len(s.topics) + s.others.topics)),
     Metric("pulse_depth_exact", "Whether jobs that wait are counted (1) or estimated.", _of(lambda s: s.exact)),
@@ -149,7 +155,7 @@ METRICS: Final = (
     Metric(
         "pulse_topic_jobs",
         "The same by topic, of the largest.",
-        _topics(lambda one: {"ready": one.ready, "scheduled": one.scheduled, "running": one.running}),
+        _topics(lambda one: {state: getattr(one, state) for state in STATES}),
         labels=("topic", "state"),
     ),
     Metric(
@@ -237,8 +243,17 @@ METRICS: Final = (
         kind="counter",
     ),
     Metric("pulse_workers", "Handler processes that are connected.", _of(lambda s: s.workers.connected)),
-    Metric("pulse_worker_capacity", "Jobs that they can hold.", _of(lambda s: s.workers.capacity)),
-    Metric("pulse_worker_jobs", "Jobs that they hold.", _of(lambda s: s.workers.held)),
+    Metric(
+        "pulse_worker_capacity",
+        "Places: jobs that they run at once; those that drain have none.",
+        _of(lambda s: s.workers.places),
+    ),
+    Metric("pulse_worker_jobs", "Jobs that they run.", _of(lambda s: s.workers.started)),
+    Metric(
+        "pulse_worker_jobs_ahead",
+        "Jobs that were sent to them ahead, and have not started.",
+        _of(lambda s: s.workers.ahead),
+    ),
     Metric("pulse_actor_up", "Whether an actor runs.", _rows("actors", _is_running), labels=("actor",)),
     Metric(
         "pulse_actor_restarts_total",

@@ -90,9 +90,7 @@ async def look(dsn: str, within_s: float) -> DatabaseAnswers:
             seen.away = f"the database {target.shown} is away: {reason}"
     for name in (*SERVER_CHECKS, *QUEUE_CHECKS, "schema", "pooler"):
         if name not in seen.rows:
-            seen.failed.setdefault(
-                name, "there was no time left to ask" if seen.away is None else "the database is away"
-            )
+            seen.failed.setdefault(name, reason if seen.away is None else "the database is away")
     return seen
 
 
@@ -172,9 +170,15 @@ async def pooler_between(connection: Connection[Record], pid: int, target: Targe
 
 @contextlib.asynccontextmanager
 async def _transaction(connection: Connection[Record]) -> AsyncGenerator[None]:
-    async with asyncio.timeout(STATEMENT_S + _SLACK_S), connection.transaction(readonly=True):
-        await connection.fetchrow(QUESTIONS["limits"].sql, _ms(STATEMENT_S), _ms(LOCK_S))
-        yield
+    async with asyncio.timeout(STATEMENT_S + _SLACK_S):
+        transaction = connection.transaction(readonly=True)
+        await transaction.start()
+        try:
+            await connection.fetchrow(QUESTIONS["limits"].sql, _ms(STATEMENT_S), _ms(LOCK_S))
+            yield
+        finally:
+            if not connection.is_closed():  # else that error would hide why it was closed
+                await transaction.rollback()
 
 
 def _ms(seconds: float) -> str:

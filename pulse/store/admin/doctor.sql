@@ -15,9 +15,9 @@ SELECT set_config('statement_timeout', $1, true), set_config('lock_timeout', $2,
 
 -- name: identity :one
 -- What:    the server and the process that answer.
--- Args:    none.   Guard: none: reads.   Returns: pid, version, version_num, in_recovery, clock_s, system_id, timeline (NULL: a standby).
+-- Args:    none.   Guard: none: reads.   Returns: pid, version, version_num, in_recovery, encoding, clock_s, system_id, timeline (NULL: a standby).
 SELECT pg_backend_pid() AS pid, current_setting('server_version') AS version, current_setting('server_version_num')::int AS version_num,
-       pg_is_in_recovery() AS in_recovery, extract(epoch FROM clock_timestamp())::float8 AS clock_s,
+       pg_is_in_recovery() AS in_recovery, current_setting('server_encoding') AS encoding, extract(epoch FROM clock_timestamp())::float8 AS clock_s,
        (SELECT c.system_identifier::text FROM pg_control_system() AS c) AS system_id,
        CASE WHEN NOT pg_is_in_recovery()
             THEN ('x' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8))::bit(32)::int END AS timeline;
@@ -282,9 +282,10 @@ GROUP BY u.topic, u.name ORDER BY 3 DESC, u.topic, u.name LIMIT 100;
 
 -- name: queue_gate :many
 -- What:    the topics that are paused.
--- Args:    none.   Guard: none: reads.   Returns: topic, reason, paused_by, age_s, left_s (NULL: until somebody resumes it).
+-- Args:    none.   Guard: none: reads.
+-- Returns: topic, reason, paused_by, age_s, left_s (NULL: until somebody resumes it), total: how many are paused, also unlisted.
 SELECT g.topic, g.reason, g.paused_by, extract(epoch FROM clock_timestamp() - g.paused_at)::float8 AS age_s,
-       extract(epoch FROM g.paused_until - clock_timestamp())::float8 AS left_s
+       extract(epoch FROM g.paused_until - clock_timestamp())::float8 AS left_s, count(*) OVER () AS total
 FROM pulse.dispatch_control g
 WHERE g.paused AND (g.paused_until IS NULL OR g.paused_until > clock_timestamp())
 ORDER BY g.topic LIMIT 1000;

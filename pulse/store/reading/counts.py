@@ -35,7 +35,9 @@ class Depth(NamedTuple):
         topic: Its name; None: all topics together that are not listed by name.
         topics: How many topics this covers.
         ready: Jobs that are due.
-        scheduled: Jobs that are due later.
+        scheduled: Jobs that are due later, for the first time.
+        retrying: Jobs that are due later, after a failure.
+        unhandled: Jobs that were given back because no worker has their handler, due or not.
         running: Jobs that run; unknown where jobs are sampled.
         oldest_s: How long the first ready job has been due, seconds; None: there is none, or unknown.
     """
@@ -44,8 +46,15 @@ class Depth(NamedTuple):
     topics: int
     ready: int
     scheduled: int
+    retrying: int
+    unhandled: int
     running: int
     oldest_s: float | None
+
+    @property
+    def waiting(self) -> int:
+        """All that do not run."""
+        return self.ready + self.scheduled + self.retrying + self.unhandled
 
 
 class Depths(msgspec.Struct, frozen=True):
@@ -96,7 +105,7 @@ class DepthStore:
                 return depths
             self._count_at_s = time.monotonic() + RECOUNT_S
         depths = await self.sample(most, names, now=now)
-        if sum(one.ready + one.scheduled for one in depths.topics) < ROWS / AGAIN:
+        if sum(one.waiting for one in depths.topics) < ROWS / AGAIN:
             self._count_at_s = float("-inf")
         return depths
 
@@ -105,7 +114,7 @@ class DepthStore:
         async with self._pool.connection(deadline_s=DEADLINE_S) as connection:
             found = await connection.fetch(STATEMENTS["count_waiting"].sql, rows + 1, most, now)
         depths = _depths(found, is_exact=True)
-        waiting = sum(one.ready + one.scheduled for one in depths.topics)
+        waiting = sum(one.waiting for one in depths.topics)
         return None if max(waiting, sum(one.running for one in depths.topics)) > rows else depths
 
     async def sample(
@@ -120,6 +129,6 @@ class DepthStore:
 
 
 def _depths(rows: Sequence[Record], *, is_exact: bool) -> Depths:
-    topics = [Depth(*list(row.values())[:6]) for row in rows if row["topics"]]
-    topics.sort(key=lambda one: (one.topic is None, -one.ready, -one.scheduled))
+    topics = [Depth(*list(row.values())[:8]) for row in rows if row["topics"]]
+    topics.sort(key=lambda one: (one.topic is None, -one.ready, -one.waiting))
     return Depths(tuple(topics), is_exact, rows[0]["now_s"])

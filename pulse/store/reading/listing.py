@@ -76,6 +76,7 @@ class JobFilter:
         older_s: They were submitted longer ago than that.
         newer_s: They were submitted no longer ago than that.
         prefix: The hexadecimal digits with which their ids begin.
+        due: Whether their time has come; False: they are to run later.
     """
 
     statuses: Sequence[str] | None = None
@@ -87,6 +88,7 @@ class JobFilter:
     older_s: float | None = None
     newer_s: float | None = None
     prefix: str | None = None
+    due: bool | None = None
 
     def ids(self) -> tuple[UUID, UUID] | None:
         """The first and the last id that may match."""
@@ -104,6 +106,7 @@ class JobFilter:
             _containing(self.error),
             _containing(self.worker),
             *(self.ids() or (None, None)),
+            self.due,
         )
 
     def parts(self) -> list[str]:

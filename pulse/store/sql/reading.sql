@@ -102,7 +102,7 @@ SELECT clock_timestamp() AS now, set_config('enable_seqscan', 'off', true), set_
 --          $3 from id, $4 to id (of all but others), $5 from submitted_at, $6 from id, $7 to submitted_at, $8 to id (of others; each
 --          range is without its end), $9 window int: most rows to look at, $10 limit int: most to find,
 --          $11 statuses text[], $12 topic, $13 name, $14 schedule uuid, $15 error (a pattern of ILIKE), $16 worker (likewise),
---          $17 first id, $18 last id (each NULL: any)
+--          $17 first id, $18 last id (each NULL: any), $19 whether they are due, boolean (NULL: both)
 -- Guard:   none: reads.
 -- Returns: id and submitted_at of those found, in order, and of the last of a whole window, found or not. One-time filters
 --          leave one branch: each walks one index, to the end of the window or until enough is found.
@@ -112,38 +112,39 @@ SELECT uuid_send(w.id) AS id, w.submitted_at, w.is_wanted, w.place FROM (
        AND ($12::text IS NULL OR j.topic = $12) AND ($13::text IS NULL OR j.name = $13) AND ($14::uuid IS NULL OR j.schedule_id = $14)
        AND ($15::text IS NULL OR j.last_error ILIKE $15) AND ($16::text IS NULL OR j.locked_by ILIKE $16)
        AND ($17::uuid IS NULL OR j.id BETWEEN $17 AND $18)
+       AND ($19::boolean IS NULL OR (j.next_run_at <= clock_timestamp()) = $19)
        AND ($1 = 'others' OR get_byte(uuid_send(j.id), 6) >> 4 = 7) AS is_wanted
     FROM (
-        (SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by
+        (SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.next_run_at
          FROM pulse.jobs j WHERE $1 = 'ids' AND NOT $2 AND j.id >= $3 AND j.id < $4
          ORDER BY j.id DESC LIMIT $9)
         UNION ALL
-        (SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by
+        (SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.next_run_at
          FROM pulse.jobs j WHERE $1 = 'ids' AND $2 AND j.id >= $3 AND j.id < $4
          ORDER BY j.id LIMIT $9)
         UNION ALL
-        (SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by
+        (SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.next_run_at
          FROM pulse.jobs j WHERE $1 = 'dead' AND NOT $2 AND j.status = 'DEAD_LETTERED' AND j.id >= $3 AND j.id < $4
          ORDER BY j.id DESC LIMIT $9)
         UNION ALL
-        (SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by
+        (SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.next_run_at
          FROM pulse.jobs j WHERE $1 = 'dead' AND $2 AND j.status = 'DEAD_LETTERED' AND j.id >= $3 AND j.id < $4
          ORDER BY j.id LIMIT $9)
         UNION ALL
-        (SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by
+        (SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.next_run_at
          FROM pulse.jobs j WHERE $1 = 'canceled' AND NOT $2 AND j.status = 'CANCELED' AND j.id >= $3 AND j.id < $4
          ORDER BY j.id DESC LIMIT $9)
         UNION ALL
-        (SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by
+        (SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.next_run_at
          FROM pulse.jobs j WHERE $1 = 'canceled' AND $2 AND j.status = 'CANCELED' AND j.id >= $3 AND j.id < $4
          ORDER BY j.id LIMIT $9)
         UNION ALL
-        (SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by
+        (SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.next_run_at
          FROM pulse.jobs j WHERE $1 = 'others' AND NOT $2 AND (get_byte(uuid_send(j.id), 6) >> 4 <> 7 OR j.id >= '04000000-0000-0000-0000-000000000000')
            AND (j.submitted_at, j.id) >= ($5, $6) AND (j.submitted_at, j.id) < ($7, $8)
          ORDER BY j.submitted_at DESC, j.id DESC LIMIT $9)
         UNION ALL
-        (SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by
+        (SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.next_run_at
          FROM pulse.jobs j WHERE $1 = 'others' AND $2 AND (get_byte(uuid_send(j.id), 6) >> 4 <> 7 OR j.id >= '04000000-0000-0000-0000-000000000000')
            AND (j.submitted_at, j.id) >= ($5, $6) AND (j.submitted_at, j.id) < ($7, $8)
          ORDER BY j.submitted_at, j.id LIMIT $9)
@@ -155,7 +156,8 @@ WHERE coalesce(w.is_wanted, false) OR w.place = $9 LIMIT $10;
 -- name: collect_jobs :one
 -- What:    the matching jobs of a small part of the table that an index covers.
 -- Args:    $1 which part: running, waiting (of $4, if that is given), dead, canceled, schedule, prefix, $2 window int: most rows to look at,
---          $3 statuses text[], $4 topic, $5 name, $6 schedule uuid, $7 error, $8 worker, $9 first id, $10 last id (as in walk_jobs)
+--          $3 statuses text[], $4 topic, $5 name, $6 schedule uuid, $7 error, $8 worker, $9 first id, $10 last id, $11 whether they
+--          are due (as in walk_jobs)
 -- Guard:   none: reads.
 -- Returns: how many rows were looked at; the ids found, in no order, concatenated as bytes: first the timed ids, then the
 --          others, each with submitted_at in microseconds. A row for each would take longer than all the rest.
@@ -168,27 +170,28 @@ FROM (
        (j.status = ANY ($3::text[]::pulse.job_status[]) OR $3::text[] IS NULL)
        AND ($4::text IS NULL OR j.topic = $4) AND ($5::text IS NULL OR j.name = $5) AND ($6::uuid IS NULL OR j.schedule_id = $6)
        AND ($7::text IS NULL OR j.last_error ILIKE $7) AND ($8::text IS NULL OR j.locked_by ILIKE $8)
-       AND ($9::uuid IS NULL OR j.id BETWEEN $9 AND $10) AS is_wanted
+       AND ($9::uuid IS NULL OR j.id BETWEEN $9 AND $10)
+       AND ($11::boolean IS NULL OR (j.next_run_at <= clock_timestamp()) = $11) AS is_wanted
     FROM (
-        (SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by
+        (SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.next_run_at
          FROM pulse.jobs j WHERE $1 = 'running' AND j.status = 'RUNNING' LIMIT $2)
         UNION ALL
-        (SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by
+        (SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.next_run_at
          FROM pulse.jobs j WHERE $1 = 'waiting' AND $4::text IS NULL AND j.status IN ('PENDING', 'RETRYING') LIMIT $2)
         UNION ALL
-        (SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by
+        (SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.next_run_at
          FROM pulse.jobs j WHERE $1 = 'waiting' AND j.topic = $4 AND j.status IN ('PENDING', 'RETRYING') LIMIT $2)
         UNION ALL
-        (SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by
+        (SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.next_run_at
          FROM pulse.jobs j WHERE $1 = 'dead' AND j.status = 'DEAD_LETTERED' LIMIT $2)
         UNION ALL
-        (SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by
+        (SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.next_run_at
          FROM pulse.jobs j WHERE $1 = 'canceled' AND j.status = 'CANCELED' LIMIT $2)
         UNION ALL
-        (SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by
+        (SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.next_run_at
          FROM pulse.jobs j WHERE $1 = 'schedule' AND j.schedule_id = $6 LIMIT $2)
         UNION ALL
-        (SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by
+        (SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.next_run_at
          FROM pulse.jobs j WHERE $1 = 'prefix' AND j.id BETWEEN $9 AND $10 LIMIT $2)
     ) AS j
 ) AS w;
@@ -246,28 +249,43 @@ FROM pg_class c, pg_stats p, unnest(p.most_common_vals::text::text[], p.most_com
 WHERE c.oid = 'pulse.jobs'::regclass AND p.schemaname = 'pulse' AND p.tablename = 'jobs' AND p.attname = 'status';
 
 
+-- fragment: waiting_kind
+-- What:    what a waiting job waits for: a worker, its time, its next try, or a worker that has its handler (given back twice or more).
+CASE WHEN j.uncharged > 1 AND j.last_error LIKE 'no handler named %' THEN 'unhandled'
+     WHEN j.next_run_at <= c.at THEN 'ready'
+     WHEN j.status = 'RETRYING' THEN 'retrying'
+     ELSE 'scheduled' END AS kind
+
+
 -- name: count_waiting :many
 -- What:    waiting and running jobs by topic: exact if there are no more of them than are looked at.
 -- Args:    $1 rows bigint: how many of each to look at, $2 topics int: how many to list by name, $3 now
--- Guard:   none: reads.   Returns: topic (NULL: all others together), topics: how many the row covers, ready, scheduled, running,
---          oldest_s: since when the first ready job is due, NULL: there is none; now_s, Unix. One row at least.
+-- Guard:   none: reads.   Returns: topic (NULL: all others together), topics: how many the row covers, ready (due), scheduled and
+--          retrying (due later, for the first time and again), unhandled (given back twice or more: no worker has their handler),
+--          running, oldest_s: since when the first ready job is due, NULL: there is none; now_s, Unix. One row at least.
 WITH clock AS MATERIALIZED (SELECT coalesce($3, clock_timestamp()) AS at), waiting AS MATERIALIZED (
-    SELECT j.topic, j.next_run_at FROM pulse.jobs j WHERE j.status IN ('PENDING', 'RETRYING') LIMIT $1
+    SELECT j.topic, j.next_run_at, 
+        -- :include waiting_kind
+    FROM clock c, (SELECT * FROM pulse.jobs w WHERE w.status IN ('PENDING', 'RETRYING') LIMIT $1) AS j
 ), running AS MATERIALIZED (
     SELECT j.topic FROM pulse.jobs j WHERE j.status = 'RUNNING' LIMIT $1
 ), counted AS (
-    SELECT w.topic, count(*) FILTER (WHERE w.next_run_at <= c.at) AS ready, count(*) FILTER (WHERE w.next_run_at > c.at) AS scheduled,
-           0 AS running, min(w.next_run_at) FILTER (WHERE w.next_run_at <= c.at) AS oldest
-    FROM waiting w, clock c GROUP BY w.topic
+    SELECT w.topic, count(*) FILTER (WHERE w.kind = 'ready') AS ready, count(*) FILTER (WHERE w.kind = 'scheduled') AS scheduled,
+           count(*) FILTER (WHERE w.kind = 'retrying') AS retrying, count(*) FILTER (WHERE w.kind = 'unhandled') AS unhandled,
+           0 AS running, min(w.next_run_at) FILTER (WHERE w.kind = 'ready') AS oldest
+    FROM waiting w GROUP BY w.topic
     UNION ALL
-    SELECT r.topic, 0, 0, count(*), NULL FROM running r GROUP BY r.topic
+    SELECT r.topic, 0, 0, 0, 0, count(*), NULL FROM running r GROUP BY r.topic
 ), ranked AS (
-    SELECT p.topic, sum(p.ready) AS ready, sum(p.scheduled) AS scheduled, sum(p.running) AS running, min(p.oldest) AS oldest,
-           row_number() OVER (ORDER BY sum(p.ready) + sum(p.running) DESC, sum(p.scheduled) DESC, p.topic) <= $2 AS is_large
+    SELECT p.topic, sum(p.ready) AS ready, sum(p.scheduled) AS scheduled, sum(p.retrying) AS retrying, sum(p.unhandled) AS unhandled,
+           sum(p.running) AS running, min(p.oldest) AS oldest,
+           row_number() OVER (ORDER BY sum(p.ready) + sum(p.running) DESC,
+                              sum(p.scheduled) + sum(p.retrying) + sum(p.unhandled) DESC, p.topic) <= $2 AS is_large
     FROM counted p GROUP BY p.topic
 )
 SELECT CASE WHEN r.is_large THEN r.topic END AS topic, count(r.topic)::int AS topics, coalesce(sum(r.ready), 0)::bigint AS ready,
-    coalesce(sum(r.scheduled), 0)::bigint AS scheduled, coalesce(sum(r.running), 0)::bigint AS running,
+    coalesce(sum(r.scheduled), 0)::bigint AS scheduled, coalesce(sum(r.retrying), 0)::bigint AS retrying,
+    coalesce(sum(r.unhandled), 0)::bigint AS unhandled, coalesce(sum(r.running), 0)::bigint AS running,
     extract(epoch FROM c.at - min(r.oldest))::float8 AS oldest_s, extract(epoch FROM c.at)::float8 AS now_s
 FROM clock c LEFT JOIN ranked r ON true GROUP BY 1, c.at;
 
@@ -283,23 +301,29 @@ WITH RECURSIVE clock AS MATERIALIZED (
     SELECT coalesce($5, clock_timestamp()) AS at,
            greatest(1, pg_relation_size('pulse.jobs') / (current_setting('block_size')::float8 * $1)) AS each
 ), seen AS MATERIALIZED (
-    SELECT j.topic, j.next_run_at
+    SELECT j.topic, 
+        -- :include waiting_kind
     FROM pulse.jobs j TABLESAMPLE SYSTEM (least(100, 100 * current_setting('block_size')::float8 * $1
-                                                     / greatest(pg_relation_size('pulse.jobs'), 1))) REPEATABLE (1)
+                                                     / greatest(pg_relation_size('pulse.jobs'), 1))) REPEATABLE (1), clock c
     WHERE j.status IN ('PENDING', 'RETRYING')
 ), guessed AS (
-    SELECT s.topic, count(*) FILTER (WHERE s.next_run_at <= c.at) * c.each AS ready,
-           count(*) FILTER (WHERE s.next_run_at > c.at) * c.each AS scheduled
+    SELECT s.topic, count(*) FILTER (WHERE s.kind = 'ready') * c.each AS ready,
+           count(*) FILTER (WHERE s.kind = 'scheduled') * c.each AS scheduled,
+           count(*) FILTER (WHERE s.kind = 'retrying') * c.each AS retrying,
+           count(*) FILTER (WHERE s.kind = 'unhandled') * c.each AS unhandled
     FROM seen s, clock c GROUP BY s.topic, c.each
 ), large AS (
-    (SELECT g.topic FROM guessed g ORDER BY g.ready DESC, g.scheduled DESC, g.topic LIMIT $2)
+    (SELECT g.topic FROM guessed g ORDER BY g.ready DESC, g.scheduled + g.retrying + g.unhandled DESC, g.topic LIMIT $2)
     UNION
     SELECT n.topic FROM unnest($3::text[]) AS n(topic)
 ), looked AS (
-    SELECT l.topic, p.ready, p.scheduled, p.ready + p.scheduled < $4 AS is_exact
+    SELECT l.topic, p.ready, p.scheduled, p.retrying, p.unhandled, p.number < $4 AS is_exact
     FROM large l CROSS JOIN clock c CROSS JOIN LATERAL (
-        SELECT count(*) FILTER (WHERE q.next_run_at <= c.at) AS ready, count(*) FILTER (WHERE q.next_run_at > c.at) AS scheduled
-        FROM (SELECT j.next_run_at FROM pulse.jobs j WHERE j.topic = l.topic AND j.status IN ('PENDING', 'RETRYING') LIMIT $4) AS q) AS p
+        SELECT count(*) AS number, count(*) FILTER (WHERE q.kind = 'ready') AS ready, count(*) FILTER (WHERE q.kind = 'scheduled') AS scheduled,
+               count(*) FILTER (WHERE q.kind = 'retrying') AS retrying, count(*) FILTER (WHERE q.kind = 'unhandled') AS unhandled
+        FROM (SELECT 
+                  -- :include waiting_kind
+              FROM pulse.jobs j WHERE j.topic = l.topic AND j.status IN ('PENDING', 'RETRYING') LIMIT $4) AS q) AS p
 ), levels AS (
     SELECT l.topic, 101::smallint AS priority, NULL::timestamptz AS next_run_at FROM large l
     UNION ALL
@@ -311,12 +335,16 @@ WITH RECURSIVE clock AS MATERIALIZED (
 ), told AS (
     SELECT k.topic, true AS is_large, CASE WHEN k.is_exact THEN k.ready ELSE greatest(k.ready, g.ready) END AS ready,
            CASE WHEN k.is_exact THEN k.scheduled ELSE greatest(k.scheduled, g.scheduled) END AS scheduled,
+           CASE WHEN k.is_exact THEN k.retrying ELSE greatest(k.retrying, g.retrying) END AS retrying,
+           CASE WHEN k.is_exact THEN k.unhandled ELSE greatest(k.unhandled, g.unhandled) END AS unhandled,
            (SELECT min(v.next_run_at) FROM levels v WHERE v.topic = k.topic AND v.next_run_at <= c.at) AS oldest
     FROM clock c, looked k LEFT JOIN guessed g ON g.topic = k.topic
     UNION ALL
-    SELECT g.topic, false, g.ready, g.scheduled, NULL FROM guessed g WHERE NOT EXISTS (SELECT FROM large l WHERE l.topic = g.topic)
+    SELECT g.topic, false, g.ready, g.scheduled, g.retrying, g.unhandled, NULL
+    FROM guessed g WHERE NOT EXISTS (SELECT FROM large l WHERE l.topic = g.topic)
 )
 SELECT CASE WHEN t.is_large THEN t.topic END AS topic, count(t.topic)::int AS topics, coalesce(sum(t.ready), 0)::bigint AS ready,
-    coalesce(sum(t.scheduled), 0)::bigint AS scheduled, 0::bigint AS running,
+    coalesce(sum(t.scheduled), 0)::bigint AS scheduled, coalesce(sum(t.retrying), 0)::bigint AS retrying,
+    coalesce(sum(t.unhandled), 0)::bigint AS unhandled, 0::bigint AS running,
     extract(epoch FROM c.at - min(t.oldest))::float8 AS oldest_s, extract(epoch FROM c.at)::float8 AS now_s
 FROM clock c LEFT JOIN told t ON true GROUP BY 1, c.at;

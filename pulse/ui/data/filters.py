@@ -21,7 +21,8 @@ from pulse.ui.view.formatting import foreign
 
 LIMIT: Final = 50
 MOST: Final = 1000
-_TEXTS: Final = ("q", "topic", "name", "worker", "older", "newer", "schedule")
+_TEXTS: Final = ("q", "topic", "name", "worker", "older", "newer", "schedule", "due")
+_DUE: Final = {"yes": True, "no": False}
 _NAMES: Final = ("topic", "name")  # taken as they are: one may begin with a space, and without it is another
 _ID: Final = re.compile(r"[0-9a-fA-F][0-9a-fA-F-]{5,35}")
 _MAX_LIMIT_DIGITS: Final = 4
@@ -30,7 +31,11 @@ _CLOCKS_S: Final = 5.0  # by so much the clocks of two machines, and the moments
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """The fields as they were typed; ``wire`` checks them. ``q`` is the begin of an id, else a part of an error."""
+    """
+    The fields as they were typed; ``wire`` checks them.
+
+    ``q`` is the begin of an id, else a part of an error; ``due`` is ``yes``, ``no`` or empty.
+    """
 
     status: tuple[str, ...] = ()
     q: str = ""
@@ -40,6 +45,7 @@ class Filters:
     older: str = ""
     newer: str = ""
     schedule: str = ""
+    due: str = ""
     oldest: str = ""
     after: str = ""
     limit: int = LIMIT
@@ -102,6 +108,10 @@ class Filters:
                 body[f"{key}_s"] = seconds(key, getattr(self, key)) + since_s
         if since_s > 0:
             body.setdefault("older_s", since_s)
+        if self.due:
+            if self.due not in _DUE:
+                raise BadRequestError(f"due is {self.due!r:.40}: {', '.join(_DUE)} are allowed")
+            body["due"] = _DUE[self.due]
         if self.schedule:
             try:
                 body["schedule"] = UUID(self.schedule).bytes
@@ -132,6 +142,7 @@ class Filters:
         yield not self.topic or job.topic == self.topic
         yield not self.name or job.name == self.name
         yield not self.schedule or job.schedule_id == UUID(self.schedule).bytes
+        yield not self.due or ((job.next_run_at or 0) <= now_s + _CLOCKS_S) is _DUE.get(self.due)
         yield not self.worker or self.worker.casefold() in (job.locked_by or "").casefold()
         if self.q and self.is_id:
             yield job.id.hex().startswith(self.q.replace("-", "").lower())
@@ -152,6 +163,8 @@ class Filters:
         for key, label in (("topic", "topic"), ("name", "name"), ("worker", "worker like"), ("schedule", "schedule")):
             if value := getattr(self, key):
                 yield f"{label} “{foreign(value, 60)}”"
+        if self.due:
+            yield "due" if _DUE.get(self.due) else "due later"
         for key in ("older", "newer"):
             if value := getattr(self, key):
                 yield f"{key} than {foreign(value, 20)}"

@@ -1,5 +1,5 @@
 """
-The state of the whole system, asked by one poller for all pages: every two seconds while a page is open, else never.
+The state of the whole system, asked by one poller for all pages: every second while a page is open, else never.
 
 ``SystemSnapshot`` is the result of one round. Pages show the newest; open ones are refreshed by the next.
 """
@@ -21,6 +21,7 @@ from pulse.ops.doctor.checks import CHECKS
 from pulse.ops.doctor.finding import Finding, counts
 from pulse.ops.doctor.running import findings
 from pulse.ops.status import DISPATCHER_S, StatusAnswers
+from pulse.ops.worker_text import cpu_shares
 from pulse.protocol import answers as views
 from pulse.protocol.stats import Stats
 from pulse.ui.data.queries import Questions
@@ -29,8 +30,8 @@ from pulse.ui.view.charts import Chart, charts_of
 _log = structlog.get_logger()
 KindT = TypeVar("KindT", bound=msgspec.Struct)
 
-EVERY_S: Final = 2.0
-FRESH_S: Final = 2 * EVERY_S  # an older one is asked for again before a page shows it
+EVERY_S: Final = 1.0  # a worker that is stopped is seen within it
+FRESH_S: Final = 1.0  # an older one is asked for again before a page shows it
 WATCHED_S: Final = 30.0  # after the last page: the next click is likely
 MOST_WATCHERS: Final = 500
 
@@ -46,6 +47,8 @@ class SystemSnapshot:
         stats: The dispatcher's answer; None: it does not answer.
         at_s: When, Unix seconds.
         number: Number of the round.
+        last: The newest one in which the jobs were counted, where they are not in this.
+        cpu: The share of a core that each worker used since the round before, by identity.
     """
 
     status: views.StatusAnswer
@@ -53,11 +56,27 @@ class SystemSnapshot:
     stats: Stats | None
     at_s: float
     number: int
+    last: SystemSnapshot | None = None
+    cpu: Mapping[str, float] = field(default_factory=dict[str, float])
+
+    @property
+    def counted(self) -> SystemSnapshot | None:
+        """This one, or the newest in which the jobs were counted; None: never yet."""
+        return self.last if self.status.jobs is None else self
+
+    @property
+    def cause(self) -> str | None:
+        """Why little is known, as ``pulse ctl status`` names it; None: all is."""
+        database = self.status.database
+        if database is not None and not database.ok:
+            return "the database is away"
+        return "the dispatcher does not answer" if "dispatcher" in self.silent else None
 
     @cached_property
     def charts(self) -> list[Chart]:
-        """The last hour, drawn."""
-        return charts_of(self.stats)
+        """The last hour, drawn; the last one that is known."""
+        older = None if self.last is None else self.last.stats
+        return charts_of(self.stats or older)
 
     @cached_property
     def findings(self) -> list[Finding]:
@@ -77,15 +96,14 @@ class SystemSnapshot:
     @property
     def health(self) -> str:
         """In one word: ``down``, ``wrong``, ``warning`` or ``good``."""
-        database = self.status.database
-        if "dispatcher" in self.silent or (database is not None and not database.ok):
+        if self.cause is not None:
             return "down"
         return self.findings[0].state.value if self.findings else "good"
 
     @property
     def summary(self) -> str:
         """The same for people."""
-        return {"good": "all well", "down": "not working"}.get(self.health) or counts(self.findings)
+        return self.cause or ("all well" if self.health == "good" else counts(self.findings))
 
 
 @dataclass(slots=True)
@@ -187,12 +205,16 @@ class Poller:
         if isinstance(status, PulseError):
             silent["dispatcher"], status = status.message, views.StatusAnswer()
         counted = _read(Stats, stats)
+        before = self._standing
+        old, passed_s = ([], 0.0) if before is None else (before.status.workers or [], time.time() - before.at_s)
         standing = SystemSnapshot(
             status=status,
             silent=silent,
             stats=None if isinstance(counted, PulseError) else counted,
             at_s=time.time(),
             number=self._number + 1,
+            last=None if before is None else before.counted,
+            cpu=cpu_shares(status.workers or (), old, passed_s),
         )
         if asked_s < self._asked_s:
             return standing  # a younger round was faster

@@ -15,8 +15,9 @@ from pulse.ops.bulk import ACTIONS
 from pulse.ops.job_text import outcome_of, where
 from pulse.protocol import answers
 from pulse.protocol.answers import AttemptInfo, JobInfo
-from pulse.ui.pages.common import ask, id_of, permit, site_of, trouble
+from pulse.ui.pages.common import ask, id_of, permit, site_of, standing_of, trouble
 from pulse.ui.rendering import page
+from pulse.ui.view.job_line import progress_of, took_s
 
 _WAITING = frozenset({"PENDING", "RETRYING"})
 _TONES = {"released": "calm", "snoozed": "calm", "canceled": "calm", "completed": "good"}
@@ -25,21 +26,23 @@ _PARTS = ("args", "result", "progress", "last_error")
 
 @dataclass(frozen=True, slots=True)
 class TimelineMoment:
-    """A point on the line of a job: when, what happened, and what else is known of it."""
+    """A point on the line of a job: when, what happened, how long that was waited for, and how long it took."""
 
     at_s: float | None
     title: str
     tone: str = ""
     attempt: AttemptInfo | None = None
     note: str = ""
+    waited_s: float | None = None
+    took_s: float | None = None
 
 
 async def show(request: Request) -> Response:
     """The page of a job; why it does not run is asked where it waits or runs."""
     try:
         key = id_of(request.path_params["id"])
-        job, why = await asyncio.gather(
-            ask(request, "jobs.get", {"id": key}), _why(request, key), return_exceptions=False
+        standing, job, why = await asyncio.gather(
+            standing_of(request), ask(request, "jobs.get", {"id": key}), _why(request, key)
         )
         found = answers.read(JobInfo, answers.part(job, "job"))
     except PulseError as error:
@@ -47,6 +50,8 @@ async def show(request: Request) -> Response:
     reasons = [] if isinstance(why, PulseError) or found.status not in {*_WAITING, "RUNNING", "DEAD_LETTERED"} else why
     omitted: Any = answers.part(job, "job").get("omitted") or []
     verbs = [verb for verb in ("cancel", "retry") if found.status in ACTIONS[verb].statuses]
+    far = None if found.concealed or found.status != "RUNNING" else progress_of(found.progress)
+    shown = [name for name in _PARTS[:3] if name != "progress" or far is None]
     context = {
         "job": found,
         "moments": list(timeline(found)),
@@ -54,7 +59,9 @@ async def show(request: Request) -> Response:
         "why_error": why.message if isinstance(why, PulseError) else None,
         "omitted": [str(one) for one in omitted],
         "verbs": verbs,
-        "parts_of": [] if found.concealed else [(name, text) for name in _PARTS[:3] if (text := getattr(found, name))],
+        "workers": standing.status.workers,
+        "far": far,
+        "parts_of": [] if found.concealed else [(name, text) for name in shown if (text := getattr(found, name))],
     }
     return await page(request, "job.html", context)
 
@@ -91,22 +98,25 @@ async def document(request: Request) -> Response:
 
 
 def timeline(job: JobInfo) -> Iterator[TimelineMoment]:
-    """What happened to a job, oldest first; a success has a row of its own only if a retry came after it."""
+    """What happened to a job, oldest first: each attempt with how long it was waited for, and how long it ran."""
     yield TimelineMoment(job.submitted_at, "submitted", note=_origin(job))
+    free_s = job.submitted_at
     for attempt in job.history:
-        tone = {"released": "calm", "snoozed": "calm", "canceled": "calm", "completed": "good"}.get(
-            attempt.outcome, "bad"
-        )
+        tone = _TONES.get(attempt.outcome, "bad")
         title = f"attempt {attempt.attempt}: {outcome_of(attempt)}" if attempt.attempt else outcome_of(attempt)
-        yield TimelineMoment(attempt.ended_at, title, tone, attempt=attempt)
+        waited_s, ran_s = took_s(free_s, attempt.started_at), took_s(attempt.started_at, attempt.ended_at)
+        yield TimelineMoment(attempt.ended_at, title, tone, attempt=attempt, waited_s=waited_s, took_s=ran_s)
+        free_s = attempt.ended_at
+    waited_s = took_s(free_s, job.started_at)
     if job.status == "RUNNING":
-        yield TimelineMoment(job.started_at, f"attempt {job.attempts} is running", "now", note=job.locked_by or "")
+        yield TimelineMoment(job.started_at, f"attempt {job.attempts} is running", "now", waited_s=waited_s)
     elif job.status in _WAITING:
         yield TimelineMoment(job.next_run_at, "due", "now", note=f"attempt {job.attempts + 1} comes next")
     elif job.status == "COMPLETED":
         by = "" if job.ran_by is None else f"by {where(job.ran_by)}"
-        yield TimelineMoment(job.started_at, f"attempt {job.attempts} was claimed", note=by)
-        yield TimelineMoment(job.completed_at, "completed", "good")
+        ran_s = took_s(job.started_at, job.completed_at)
+        title = f"attempt {job.attempts}: completed"
+        yield TimelineMoment(job.completed_at, title, "good", note=by, waited_s=waited_s, took_s=ran_s)
     else:
         yield TimelineMoment(
             job.completed_at, job.status.lower().replace("_", " "), "bad" if job.status != "CANCELED" else "calm"

@@ -1,19 +1,80 @@
-"""Jobs: all filters, pages by cursor, and what can be done to those that are ticked or to all that are found."""
+"""Jobs: tabs by state, filters, pages by cursor, and what can be done to the ticked jobs or to all that are found."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from http import HTTPStatus
+from typing import Final
 from urllib.parse import urlencode
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from pulse.errors import PulseError
+from pulse.ops.bulk import ACTIONS
 from pulse.protocol import answers
-from pulse.ui.data.filters import Filters
-from pulse.ui.pages.common import ask, trouble
+from pulse.ui.data.filters import LIMIT, Filters
+from pulse.ui.data.poller import SystemSnapshot
+from pulse.ui.pages.common import ask, standing_of, trouble
 from pulse.ui.rendering import page
+
+VERBS: Final = ("cancel", "retry", "change", "delete")
+# Name, statuses, and whether they are due: a first run or the next try is due, or comes later.
+TABS: Final[Sequence[tuple[str, tuple[str, ...], str]]] = (
+    ("All", (), ""),
+    ("Waiting", ("PENDING", "RETRYING"), "yes"),
+    ("Running", ("RUNNING",), ""),
+    ("Scheduled", ("PENDING",), "no"),
+    ("Retrying", ("RETRYING",), "no"),
+    ("Completed", ("COMPLETED",), ""),
+    ("Dead letters", ("DEAD_LETTERED",), ""),
+    ("Canceled", ("CANCELED",), ""),
+)
+MOST_KNOWN: Final = 300  # values that a field offers
+
+
+@dataclass(frozen=True, slots=True)
+class StateTab:
+    """A tab over the list: the same filters in another state, and how many jobs are in it, where that is known."""
+
+    name: str
+    to: str
+    is_here: bool
+    number: int | None
+
+
+def tabs_of(filters: Filters, standing: SystemSnapshot) -> list[StateTab]:
+    """The tabs; they keep all other filters. With others set nobody has counted the jobs."""
+    counts = _counts(standing) if replace(filters, status=(), due="").is_any else {}
+    made: list[StateTab] = []
+    for name, statuses, due in TABS:
+        wanted = replace(filters, status=statuses, due=due, after="")
+        is_here = (set(filters.status), filters.due) == (set(statuses), due)
+        made.append(StateTab(name, f"/jobs?{urlencode(wanted.query())}", is_here=is_here, number=counts.get(name)))
+    return made
+
+
+def _counts(standing: SystemSnapshot) -> Mapping[str, int]:
+    status = None if standing.counted is None else standing.counted.status
+    if status is None or status.jobs is None:
+        return {}
+    waits = status.waiting
+    some = {} if waits is None else {"Waiting": waits.ready, "Scheduled": waits.scheduled, "Retrying": waits.retrying}
+    whole = {name: status.jobs.get(one[0], 0) for name, one, due in TABS if len(one) == 1 and not due}
+    return {"All": sum(status.jobs.values()), **some, **whole}
+
+
+def known_of(standing: SystemSnapshot) -> dict[str, list[str]]:
+    """What the fields for topic, handler and worker offer."""
+    workers = standing.status.workers or []
+    topics = {one.topic for one in standing.stats.topics} if standing.stats else set[str]()
+    known = {
+        "topic": topics.union(*(one.topics for one in workers)),
+        "name": {name for one in workers for name in one.names},
+        "worker": {one.name for one in workers},
+    }
+    return {field: sorted(values)[:MOST_KNOWN] for field, values in known.items()}
 
 
 async def listing(request: Request) -> Response:
@@ -21,8 +82,13 @@ async def listing(request: Request) -> Response:
     filters = Filters.of({key: request.query_params.getlist(key) for key in request.query_params})
     if filters.whole_id is not None:
         return RedirectResponse(f"/jobs/{filters.whole_id}", HTTPStatus.SEE_OTHER)
+    standing = await standing_of(request)
     context: dict[str, object] = {
         "filters": filters,
+        "is_more": bool(filters.worker or filters.older or filters.newer or filters.oldest or filters.limit != LIMIT),
+        "tabs": tabs_of(filters, standing),
+        "known": known_of(standing),
+        "verbs": [verb for verb in VERBS if not filters.status or {*filters.status} & {*ACTIONS[verb].statuses}],
         "jobs": [],
         "next": None,
         "reached": None,

@@ -10,18 +10,19 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from pulse.errors import PulseError
+from pulse.ops.worker_text import places_of
 from pulse.protocol import answers
 from pulse.ui.pages.common import ask, site_of, standing_of
 from pulse.ui.rendering import page
 
 _SHOWN: Final = 6
-_LOOKED: Final = 50  # of what runs: the longest running one is mostly among the oldest
+_LOOKED: Final = 50  # of what runs, or waits: what does so for longest is mostly among the oldest
 _WAITING: Final = ("PENDING", "RETRYING")
 
 
 async def show(request: Request) -> Response:
-    """The overview; what is not known is left out, and the reason is on top."""
-    waits = {"status": list(_WAITING), "oldest": True, "limit": _SHOWN}
+    """The overview; what is not known is said to be so, and counts are the last known ones, with their age."""
+    waits = {"status": list(_WAITING), "due": True, "oldest": True, "limit": _LOOKED}
     runs = {"status": ["RUNNING"], "oldest": True, "limit": _LOOKED}
     standing, failed, oldest, running = await asyncio.gather(
         standing_of(request),
@@ -29,29 +30,31 @@ async def show(request: Request) -> Response:
         _jobs(request, waits),
         _jobs(request, runs),
     )
-    slowest = [] if isinstance(running, PulseError) else sorted(running, key=lambda job: job.started_at or 0)[:_SHOWN]
-    jobs = standing.status.jobs
+    counted = standing.counted
+    jobs = None if counted is None else counted.status.jobs
     workers = standing.status.workers
     context = {
-        "failed": [] if isinstance(failed, PulseError) else failed,
+        "failed": failed,
         "counts": jobs,
-        "waiting": None if jobs is None else sum(jobs.get(name, 0) for name in _WAITING),
-        "held": None if workers is None else sum(worker.held for worker in workers),
-        "places": None if workers is None else sum(worker.capacity for worker in workers),
+        "counted_s": None if counted is None or counted is standing else counted.at_s,
+        "waits": None if counted is None else counted.status.waiting,
+        "load": None if workers is None else places_of(workers),
         "charts": standing.charts,
-        "slowest": slowest,
-        "oldest": [] if isinstance(oldest, PulseError) else oldest,
+        "slowest": None if running is None else sorted(running, key=lambda job: job.started_at or 0)[:_SHOWN],
+        "oldest": None if oldest is None else sorted(oldest, key=lambda job: job.next_run_at or 0)[:_SHOWN],
     }
-    return await page(request, "overview.html", context, error=failed if isinstance(failed, PulseError) else None)
+    return await page(request, "overview.html", context)
 
 
-async def _jobs(request: Request, body: Mapping[str, Any]) -> list[answers.JobInfo] | PulseError:
-    """Some jobs, or why there are none: that is on top of the page. None are asked for where none are known."""
+async def _jobs(request: Request, body: Mapping[str, Any]) -> list[answers.JobInfo] | None:
+    """Some jobs; None: nobody knows. They are not asked for where there are none, or nobody would answer."""
     newest = site_of(request).poller.newest
+    if newest is not None and newest.cause is not None:
+        return None
     counts = None if newest is None else newest.status.jobs
     if counts is not None and not any(counts.get(status) for status in body["status"]):
         return []
     try:
         return answers.read(answers.JobPageAnswer, await ask(request, "jobs.list", body)).jobs
-    except PulseError as error:
-        return error
+    except PulseError:
+        return None

@@ -10,7 +10,7 @@ from starlette.responses import RedirectResponse, Response
 from pulse.common.text import count
 from pulse.errors import NotFoundError, PulseError
 from pulse.protocol import answers
-from pulse.ui.pages.common import back, do, permit, say_next, session_of, site_of, standing_of, trouble
+from pulse.ui.pages.common import back, change, do, field, permit, say_next, session_of, site_of, standing_of, trouble
 from pulse.ui.rendering import page, theme
 
 
@@ -20,6 +20,23 @@ async def workers(request: Request) -> Response:
     found = standing.status.workers
     shown = None if found is None else sorted(found, key=lambda worker: (worker.host or "", worker.name))
     return await page(request, "workers.html", {"workers": shown})
+
+
+async def confirm_drain(request: Request) -> Response:
+    """What the end of a worker means, before it begins."""
+    identity = request.query_params.get("worker", "")
+    standing = await standing_of(request)
+    found = next((one for one in standing.status.workers or () if one.identity == identity), None)
+    if found is None:
+        return await trouble(request, NotFoundError(f"no worker {identity!r:.200} is connected"))
+    return await page(request, "drain.html", {"worker": found})
+
+
+async def drain(request: Request) -> Response:
+    """Let a worker finish what it runs, and end."""
+    body = {"worker": field(request, "worker") or ""}
+    await change(request, "workers.drain", body, "It drains: it gets no more jobs, and ends when it has finished.")
+    return RedirectResponse("/workers", HTTPStatus.SEE_OTHER)
 
 
 async def actors(request: Request) -> Response:

@@ -17,6 +17,7 @@ from pulse.common.backoff import in_seconds
 from pulse.common.duration import seconds_of
 from pulse.errors import BadRequestError, PulseError
 from pulse.protocol import answers
+from pulse.protocol.stats import TopicStats
 from pulse.ui.auth.sessions import UndoStep
 from pulse.ui.data.poller import SystemSnapshot
 from pulse.ui.pages.common import ask, change, field, say_next, standing_of, trouble
@@ -82,9 +83,15 @@ def _rows(
             "paused": paused.get(name),
             "workers": serving[name],
             "stats": known.get(name),
+            "is_wrong": name not in paused and is_wrong(known.get(name), serving[name]),
         }
         for name in sorted(names)
     ]
+
+
+def is_wrong(stats: TopicStats | None, workers: int) -> bool:
+    """Whether jobs of a topic wait for a worker or a handler that is not there."""
+    return stats is not None and (stats.unhandled > 0 or (stats.ready > 0 and not workers))
 
 
 async def show(request: Request) -> Response:

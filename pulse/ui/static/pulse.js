@@ -91,12 +91,15 @@
       master.indeterminate = ticked > 0 && ticked < boxes.length;
     }
     const said = one("#ticked");
+    const matching = one("input[name=all]");
+    const verbs = one("#verbs");
     if (said) said.textContent = ticked ? `${ticked} ticked` : "";
+    if (verbs && matching) verbs.hidden = !ticked && !matching.checked;
   }
 
   document.addEventListener("change", (event) => {
     if (event.target.id === "tick-all") all("input[name=id]").forEach((box) => { box.checked = event.target.checked; });
-    if (event.target.matches("input[name=id], #tick-all")) count();
+    if (event.target.matches("input[name=id], input[name=all], #tick-all")) count();
   });
 
   // A button that was pressed once is not pressed twice.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import re
+from collections.abc import Callable
 from datetime import UTC, datetime, tzinfo
 from typing import Final
 from uuid import UUID
@@ -26,11 +27,11 @@ __all__ = [
     "exactly",
     "first_line",
     "foreign",
-    "is_command",
     "iso",
     "json_block",
     "json_line",
     "kin",
+    "lasting",
     "local_time",
     "number",
     "pill",
@@ -47,8 +48,12 @@ _LINE_CHARACTERS: Final = 120
 _KIB: Final = 1024
 _DECIMALS_BELOW: Final = 10
 _KEPT: Final = 4  # characters that are looked at for each one that is shown: wide ones, escapes
-_COMMANDS: Final = frozenset({"pulse", "kill", "SELECT", "ROLLBACK"})
-_VARIES: Final = re.compile(r"0x[0-9a-fA-F]+|[0-9a-fA-F]{8}-[0-9a-fA-F-]{27}|\d+")
+# What differs from job to job: mail addresses, UUIDs, addresses in memory, other hex ids, IPv6, numbers and IPv4.
+_VARIES: Final = re.compile(
+    r"[^\s<>\"'(),;=]+@[\w.-]+|[0-9a-f]{8}-[0-9a-f-]{27}|0x[0-9a-f]+|(?<![0-9a-z])(?=[a-f]*\d)[0-9a-f]{8,}(?![0-9a-z])"
+    r"|\b(?:[0-9a-f]{1,4}:){2,7}[0-9a-f]{1,4}\b|\d+(?:[.:,]\d+)*",
+    re.IGNORECASE,
+)
 
 
 def foreign(text: object, width: int = _LINE_CHARACTERS) -> str:
@@ -66,11 +71,6 @@ def block(text: str, limit: int = BLOCK_CHARACTERS) -> str:
     """Several lines that others wrote; the end of a long text is left out, and that is said."""
     shown = printable(text[:limit].rstrip("\n"), keep_lines=True)
     return shown if len(text) <= limit else f"{shown}\n… {len(text) - limit:,} more characters"
-
-
-def is_command(line: str) -> bool:
-    """Whether advice is something to be typed, and no sentence."""
-    return line.partition(" ")[0] in _COMMANDS
 
 
 def json_block(text: str, limit: int = BLOCK_CHARACTERS) -> str:
@@ -141,6 +141,15 @@ def pill(status: str) -> Markup:
 
 def stamp(moment_s: float | None, now_s: float, zone: tzinfo = UTC) -> Markup:
     """A time, relative; its exact value below the pointer, and for machines."""
+    return _moment(moment_s, lambda known_s: ago(known_s, now_s), zone)
+
+
+def lasting(moment_s: float | None, now_s: float) -> Markup:
+    """For how long something lasts that began then; its exact begin below the pointer."""
+    return _moment(moment_s, lambda known_s: f"for {duration(now_s - known_s)}", UTC)
+
+
+def _moment(moment_s: float | None, say: Callable[[float], str], zone: tzinfo) -> Markup:
     if moment_s is None:
         return Markup("–")
     try:
@@ -151,7 +160,7 @@ def stamp(moment_s: float | None, now_s: float, zone: tzinfo = UTC) -> Markup:
             local = escape(datetime.fromtimestamp(moment_s, zone).strftime("%Y-%m-%d %H:%M:%S %Z"))
     except (OverflowError, ValueError, OSError):
         return Markup("never")
-    return Markup(f'<time datetime="{exact}" title="{local}">{ago(moment_s, now_s)}</time>')  # noqa: S704 -- all our own
+    return Markup(f'<time datetime="{exact}" title="{local}">{say(moment_s)}</time>')  # noqa: S704 -- all our own
 
 
 def exactly(moment_s: float | None, now_s: float) -> Markup:

@@ -29,6 +29,7 @@ from pulse.app.app import App
 from pulse.app.tracing import preload
 from pulse.logs import configure_logging
 from pulse.system import log_sink, processes
+from pulse.worker.app_name import AppError
 from pulse.worker.isolation import child as cell
 from pulse.worker.isolation.fd_socket import receive
 from pulse.worker.isolation.messages import (
@@ -41,7 +42,7 @@ from pulse.worker.isolation.messages import (
     pack,
     to_zygote,
 )
-from pulse.worker.load_app import AppError, load_app
+from pulse.worker.load_app import load_app
 from pulse.worker.options import Backend, ZygoteOptions, loop_options
 
 __all__ = ["main"]

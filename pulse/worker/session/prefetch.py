@@ -25,17 +25,18 @@ class Prefetch:
         concurrency: Handlers that run at once.
 
     Attributes:
+        concurrency: The same.
         capacity: Jobs that it should hold at once.
     """
 
     def __init__(self, concurrency: int) -> None:
-        self._concurrency: Final = concurrency
+        self.concurrency: Final = concurrency
         self.capacity = concurrency
 
     @property
     def is_settled(self) -> bool:
         """Whether no jobs are held ahead."""
-        return self.capacity == self._concurrency
+        return self.capacity == self.concurrency
 
     def look(self, finished: int) -> bool:
         """
@@ -43,8 +44,8 @@ class Prefetch:
 
         It rises by steps; it falls to zero at once, and otherwise by steps, too.
         """
-        wanted = self._concurrency + min(int(finished * AHEAD_S / PERIOD_S), MOST)
-        if abs(wanted - self.capacity) < STEP * self.capacity and wanted != self._concurrency:
+        wanted = self.concurrency + min(int(finished * AHEAD_S / PERIOD_S), MOST)
+        if abs(wanted - self.capacity) < STEP * self.capacity and wanted != self.concurrency:
             return False
         changed, self.capacity = wanted != self.capacity, wanted
         return changed

@@ -8,18 +8,12 @@ from pulse.store.rows import Work
 from pulse_actors.scheduler.actor import LOOK_S, MIN_PAUSE_S, WAIT_S, _pause_s
 
 
-@pytest.mark.parametrize(
-    ("work", "pause_s"),
-    [
-        (Work(None, reckon=False, waiting=False), LOOK_S),
-        (Work(60.0, reckon=False, waiting=False), LOOK_S),
-        (Work(0.5, reckon=False, waiting=False), 0.5),
-        (Work(-5.0, reckon=False, waiting=False), MIN_PAUSE_S),
-        (Work(None, reckon=False, waiting=True), WAIT_S),
-        (Work(0.1, reckon=False, waiting=True), 0.1),
-        (Work(0.5, reckon=True, waiting=True), MIN_PAUSE_S),
-    ],
-)
+@pytest.mark.parametrize(("work", "pause_s"), [
+    (Work(None, reckon=False, waiting=False), LOOK_S), (Work(60.0, reckon=False, waiting=False), LOOK_S),
+    (Work(0.5, reckon=False, waiting=False), 0.5), (Work(-5.0, reckon=False, waiting=False), MIN_PAUSE_S),
+    (Work(None, reckon=False, waiting=True), WAIT_S), (Work(0.1, reckon=False, waiting=True), 0.1),
+    (Work(0.5, reckon=True, waiting=True), MIN_PAUSE_S),
+])  # fmt: skip
 def test_it_waits_for_the_next_work(work: Work, pause_s: float) -> None:
     """At most until another look; not at all while there are times to compute."""
     assert _pause_s(work, WAIT_S) == pause_s

@@ -156,13 +156,10 @@ def test_reckoning() -> None:
     assert at == NextOccurrences(ID.bytes, None, 0, 5, None)
 
 
-@pytest.mark.parametrize(
-    ("rule", "error"),
-    [
-        ({"cron": "0 0 30 2 *"}, "cron is '0 0 30 2 *': it names no day that ever comes; one that comes is allowed"),
-        ({"timezone": "Mars/Base"}, "timezone is 'Mars/Base'; an IANA name such as Europe/Berlin is allowed"),
-    ],
-)
+@pytest.mark.parametrize(("rule", "error"), [
+    ({"cron": "0 0 30 2 *"}, "cron is '0 0 30 2 *': it names no day that ever comes; one that comes is allowed"),
+    ({"timezone": "Mars/Base"}, "timezone is 'Mars/Base'; an IANA name such as Europe/Berlin is allowed"),
+])  # fmt: skip
 def test_what_cannot_be_reckoned_says_why(rule: dict[str, Any], error: str) -> None:
     found = reckoned_of(due(30.0, cursor_us=None, **rule))
     assert found == NextOccurrences(ID.bytes, None, 0, None, None, error)

@@ -193,22 +193,16 @@ def test_timelines_of_other_processes(tmp_path: Path) -> None:
     assert newest_of(tmp_path, "") == newest_of(None, "a:1/d") == newest_of(tmp_path / "nowhere", "a:1/d") == {}
 
 
-@pytest.mark.parametrize(
-    ("dsn", "hosts"),
-    [
-        ("postgresql://u:p@a:1/d?x=y", ["postgresql://u:p@a:1/d?x=y"]),
-        ("postgresql://u:p@a:1,b/d?x=y", ["postgresql://u:p@a:1/d?x=y", "postgresql://u:p@b/d?x=y"]),
-        ("postgresql://a,[::1]:5", ["postgresql://a", "postgresql://[::1]:5"]),
-        ("postgresql://u@a,b/d@e", ["postgresql://u@a/d@e", "postgresql://u@b/d@e"]),
-        ("postgresql:///d?host=a,b&user=u", ["postgresql:///d?host=a&user=u", "postgresql:///d?host=b&user=u"]),
-        ("postgresql:///?host=/a,/b&port=1,2", ["postgresql:///?host=%2Fa&port=1", "postgresql:///?host=%2Fb&port=2"]),
-        (
-            "host=a,b port=1 dbname=d",
-            ["postgresql:///?host=a&port=1&dbname=d", "postgresql:///?host=b&port=1&dbname=d"],
-        ),
-        ("postgresql:///d?user=u", ["postgresql:///d?user=u"]),
-    ],
-)
+@pytest.mark.parametrize(("dsn", "hosts"), [
+    ("postgresql://u:p@a:1/d?x=y", ["postgresql://u:p@a:1/d?x=y"]),
+    ("postgresql://u:p@a:1,b/d?x=y", ["postgresql://u:p@a:1/d?x=y", "postgresql://u:p@b/d?x=y"]),
+    ("postgresql://a,[::1]:5", ["postgresql://a", "postgresql://[::1]:5"]),
+    ("postgresql://u@a,b/d@e", ["postgresql://u@a/d@e", "postgresql://u@b/d@e"]),
+    ("postgresql:///d?host=a,b&user=u", ["postgresql:///d?host=a&user=u", "postgresql:///d?host=b&user=u"]),
+    ("postgresql:///?host=/a,/b&port=1,2", ["postgresql:///?host=%2Fa&port=1", "postgresql:///?host=%2Fb&port=2"]),
+    ("host=a,b port=1 dbname=d", ["postgresql:///?host=a&port=1&dbname=d", "postgresql:///?host=b&port=1&dbname=d"]),
+    ("postgresql:///d?user=u", ["postgresql:///d?user=u"]),
+])  # fmt: skip
 def test_each_host_by_itself(dsn: str, hosts: list[str]) -> None:
     assert hosts_of(dsn) == hosts
 

@@ -93,14 +93,11 @@ def test_the_user_of_a_dead_process_is_nobody() -> None:
     assert identity.user_of(HOST, identity_of(os.getpid(), start_time=1)) is None  # a pid that is used again
 
 
-@pytest.mark.parametrize(
-    "host",
-    [
-        Host("other", HOST.boot, HOST.pidns),
-        Host(HOST.id, "other", HOST.pidns),
-        Host(HOST.id, HOST.boot, HOST.pidns + 1),
-    ],
-)
+@pytest.mark.parametrize("host", [
+    Host("other", HOST.boot, HOST.pidns),
+    Host(HOST.id, "other", HOST.pidns),
+    Host(HOST.id, HOST.boot, HOST.pidns + 1),
+])  # fmt: skip
 def test_processes_elsewhere_cannot_be_seen(host: Host) -> None:
     elsewhere = identity_of(os.getpid(), host=host)
     assert identity.process_of(HOST, elsewhere) is None

@@ -123,32 +123,29 @@ def test_jitter_spreads() -> None:
     assert {one // (6 * SECOND_US) for one in found} == set(range(10))
 
 
-@pytest.mark.parametrize(
-    ("rule", "message"),
-    [
-        ({}, "none of cron, every and at is given; exactly one is allowed"),
-        ({"cron": "* * * * *", "at_s": 1.0}, "cron, at of cron, every and at is given; exactly one is allowed"),
-        ({"every_s": 1.0, "timezone": "UTC"}, "timezone is 'UTC'; it is allowed with cron only"),
-        ({"every_s": 0.05}, "every is 0.05 s; 0.1 to 1e+09 s is allowed"),
-        ({"every_s": 2e9}, "every is 2e+09 s; 0.1 to 1e+09 s is allowed"),
-        ({"every_s": float("nan")}, "every is nan s; 0.1 to 1e+09 s is allowed"),
-        ({"every_s": 1.0, "jitter_s": -1.0}, "jitter_s is -1; 0 to 86400 s is allowed"),
-        ({"every_s": 1.0, "jitter_s": 86401.0}, "jitter_s is 86401; 0 to 86400 s is allowed"),
-        ({"every_s": 60.0, "jitter_s": 61.0}, "jitter_s is 61; at most the interval, 60 s, is allowed"),
-        ({"cron": "0 9,10 * * *", "jitter_s": 4e3}, "jitter_s is 4000; at most the interval, 3600 s, is allowed"),
-        ({"at_s": -1e11}, "at is -1e+11; Unix seconds of the years 1 to 9999 are allowed"),
-        ({"every_s": 1.0, "starts_s": 1e12}, "starts_at is 1e+12; Unix seconds of the years 1 to 9999 are allowed"),
+@pytest.mark.parametrize(("rule", "message"), [
+    ({}, "none of cron, every and at is given; exactly one is allowed"),
+    ({"cron": "* * * * *", "at_s": 1.0}, "cron, at of cron, every and at is given; exactly one is allowed"),
+    ({"every_s": 1.0, "timezone": "UTC"}, "timezone is 'UTC'; it is allowed with cron only"),
+    ({"every_s": 0.05}, "every is 0.05 s; 0.1 to 1e+09 s is allowed"),
+    ({"every_s": 2e9}, "every is 2e+09 s; 0.1 to 1e+09 s is allowed"),
+    ({"every_s": float("nan")}, "every is nan s; 0.1 to 1e+09 s is allowed"),
+    ({"every_s": 1.0, "jitter_s": -1.0}, "jitter_s is -1; 0 to 86400 s is allowed"),
+    ({"every_s": 1.0, "jitter_s": 86401.0}, "jitter_s is 86401; 0 to 86400 s is allowed"),
+    ({"every_s": 60.0, "jitter_s": 61.0}, "jitter_s is 61; at most the interval, 60 s, is allowed"),
+    ({"cron": "0 9,10 * * *", "jitter_s": 4e3}, "jitter_s is 4000; at most the interval, 3600 s, is allowed"),
+    ({"at_s": -1e11}, "at is -1e+11; Unix seconds of the years 1 to 9999 are allowed"),
+    ({"every_s": 1.0, "starts_s": 1e12}, "starts_at is 1e+12; Unix seconds of the years 1 to 9999 are allowed"),
+    (
+        {"every_s": 1.0, "starts_s": 60.0, "ends_s": 59.0},
         (
-            {"every_s": 1.0, "starts_s": 60.0, "ends_s": 59.0},
-            (
-                "ends_at is 1970-01-01T00:00:59+00:00, before starts_at, 1970-01-01T00:01:00+00:00; "
-                "a time from starts_at on is allowed"
-            ),
+            "ends_at is 1970-01-01T00:00:59+00:00, before starts_at, 1970-01-01T00:01:00+00:00; "
+            "a time from starts_at on is allowed"
         ),
-        ({"at_s": 1.0, "ends_s": 5.0}, "starts_at or ends_at is given; they are allowed with cron and every only"),
-        ({"cron": "61 * * * *"}, f"cron is '61 * * * *': out of range; {ALLOWED_CRON}"),
-    ],
-)
+    ),
+    ({"at_s": 1.0, "ends_s": 5.0}, "starts_at or ends_at is given; they are allowed with cron and every only"),
+    ({"cron": "61 * * * *"}, f"cron is '61 * * * *': out of range; {ALLOWED_CRON}"),
+])  # fmt: skip
 def test_what_cannot_be_followed_is_refused(rule: dict[str, Any], message: str) -> None:
     with pytest.raises(BadRequestError, match=f"^{re.escape(message)}$"):
         checked(**rule).first(NOW_US)

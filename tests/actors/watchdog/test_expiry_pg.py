@@ -196,22 +196,19 @@ async def test_submit_by_sql(connection: Sql) -> None:
     assert rows[many[2]["id"]]["expires_at"] is None
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({"expires_in_s": -1}, "expires_in_s is -1; seconds above 0, at most 1e9, are allowed"),
-        ({"expires_in_s": 0}, "expires_in_s is 0; seconds above 0, at most 1e9, are allowed"),
-        ({"expires_in_s": 2e9}, "expires_in_s is 2000000000; seconds above 0, at most 1e9, are allowed"),
-        (
-            {"expires_in_s": 1, "expires_at": "2030-01-01Z"},
-            "expires_at and expires_in_s are both given; one of them is allowed",
-        ),
-        (
-            {"expires_at": "2030-01-01T00:00:00+00", "run_at": "2030-01-01T00:00:00+00"},
-            "expires_at is 2030-01-01 00:00:00+00; a time after run_at (2030-01-01 00:00:00+00) is allowed",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("given", "message"), [
+    ({"expires_in_s": -1}, "expires_in_s is -1; seconds above 0, at most 1e9, are allowed"),
+    ({"expires_in_s": 0}, "expires_in_s is 0; seconds above 0, at most 1e9, are allowed"),
+    ({"expires_in_s": 2e9}, "expires_in_s is 2000000000; seconds above 0, at most 1e9, are allowed"),
+    (
+        {"expires_in_s": 1, "expires_at": "2030-01-01Z"},
+        "expires_at and expires_in_s are both given; one of them is allowed",
+    ),
+    (
+        {"expires_at": "2030-01-01T00:00:00+00", "run_at": "2030-01-01T00:00:00+00"},
+        "expires_at is 2030-01-01 00:00:00+00; a time after run_at (2030-01-01 00:00:00+00) is allowed",
+    ),
+])  # fmt: skip
 async def test_what_sql_refuses(connection: Sql, given: dict[str, object], message: str) -> None:
     await connection.execute("SET timezone = 'UTC'")
     arguments = ", ".join(f"{key} => '{value}'" for key, value in given.items())

@@ -126,8 +126,7 @@ def test_row_9_an_actor_that_crashes_again_and_again(trial: Trial) -> None:
         started_s = time.monotonic()
         with trial.suffering(CrashLoop) as fault:
             measured(f"{fault.shots} kills to the end of the supervisor", since(started_s))
-        assert fault.code == 70
-        assert fault.shots == 6
+        assert (fault.code, fault.shots) == (70, 6)
 
 
 def test_row_56_the_log_is_full(trial: Trial) -> None:

@@ -44,10 +44,8 @@ def noted(ctx: pulse.Context) -> Iterator[Answer]:
         ledger.write("end", ctx.job_id, ctx.attempt, how=how)
 
 
-# What most jobs are.
-
-
 @app.handler("short")
+@app.handler("perishable", topic=GOVERNED_TOPIC)
 async def short(ctx: pulse.Context, seconds: float = 0.0) -> Answer:
     """Wait for something else, as most jobs do."""
     with noted(ctx) as result:
@@ -92,10 +90,8 @@ async def tick(ctx: pulse.Context) -> Answer:
         return result
 
 
-# What goes wrong by itself.
-
-
 @app.handler("flaky", max_attempts=4)
+@app.handler("faulty", topic=GOVERNED_TOPIC)  # which says how often it is tried, and when
 async def flaky(ctx: pulse.Context, fails: int) -> Answer:
     with noted(ctx) as result:
         if ctx.attempt <= fails:
@@ -107,22 +103,6 @@ async def flaky(ctx: pulse.Context, fails: int) -> Answer:
 def doomed(ctx: pulse.Context) -> None:
     with noted(ctx):
         raise RuntimeError("always")
-
-
-@app.handler("faulty", topic=GOVERNED_TOPIC)
-async def faulty(ctx: pulse.Context, fails: int) -> Answer:
-    """Fail so many times; how often it is tried, and when, its topic says."""
-    with noted(ctx) as result:
-        if ctx.attempt <= fails:
-            raise ValueError(f"attempt {ctx.attempt}")
-        return result
-
-
-@app.handler("perishable", topic=GOVERNED_TOPIC)
-async def perishable(ctx: pulse.Context, seconds: float) -> Answer:
-    with noted(ctx) as result:
-        await anyio.sleep(seconds)
-        return result
 
 
 @app.handler("later")
@@ -162,31 +142,16 @@ def wicked(ctx: pulse.Context, how: str) -> object:
                 raise ValueError("a\0b\ud800c" + "x" * 100_000)
 
 
-# What takes its process along, or gets in its way.
-
-
-def die(how: str) -> None:
-    if how == "exit":
-        os._exit(7)
-    os.kill(os.getpid(), signal.Signals[how])
-    time.sleep(CHILD_S)
-
-
 @app.handler("deadly", max_crashes=3)
-async def deadly(ctx: pulse.Context, how: str, times: int = 100) -> Answer:
+@app.handler("fatal", topic=GOVERNED_TOPIC)  # which says how often is too often
+async def deadly(ctx: pulse.Context, how: str = "SIGKILL", times: int = 100) -> Answer:
     """Kill its process at each of the first so many attempts."""
     with noted(ctx) as result:
         if ctx.attempt <= times:
-            die(how)
-        return result
-
-
-@app.handler("fatal", topic=GOVERNED_TOPIC)
-async def fatal(ctx: pulse.Context, times: int) -> Answer:
-    """The same; how often is too often, its topic says."""
-    with noted(ctx) as result:
-        if ctx.attempt <= times:
-            die("SIGKILL")
+            if how == "exit":
+                os._exit(7)
+            os.kill(os.getpid(), signal.Signals[how])
+            time.sleep(CHILD_S)  # noqa: ASYNC251 - the signal is on its way
         return result
 
 

@@ -208,15 +208,12 @@ class Scene:
             checked=self._checked(),
             times=plan.times,
             details={
-                "seed": plan.seed,
-                "answers": dict(self._attackers.answers),
-                "sent": dict(self._attackers.sent),
+                "seed": plan.seed, "answers": dict(self._attackers.answers), "sent": dict(self._attackers.sent),
                 "attackers_killed": self._attackers.killed,
                 "attack_s": sum(one.end_s - one.begin_s for one in windows["attacked"]),
-                "quiet_s": sum(one.end_s - one.begin_s for one in self._quiet),
-                "log": dict(self._events()),
+                "quiet_s": sum(one.end_s - one.begin_s for one in self._quiet), "log": dict(self._events()),
             },
-        )
+        )  # fmt: skip
 
     # What happens.
 
@@ -229,15 +226,12 @@ class Scene:
         plan, turns = self._plan, self._turns()
         orders = [
             self._orders(
-                kind,
-                number,
-                turns,
-                frames=int(plan.frames * share) + 1,
+                kind, number, turns, frames=int(plan.frames * share) + 1,
                 slots=min(8, plan.slots) if kind == "operators" else max(1, int(plan.slots * share)),
                 rate=None if plan.rate is None else plan.rate * share,
             )
             for number, (kind, share) in enumerate(SHARES)
-        ]
+        ]  # fmt: skip
         return self._run(orders, turns, dispatcher, plan.frames)
 
     def _crowd(self, dispatcher: int) -> list[Window]:

@@ -13,16 +13,11 @@ from tests.fuzz.live.verdict import Measured, judge
 MIB = 1024 * 1024
 QUIET = {what: [0.002] * 99 + [0.004] for what in ("submit", "get", "job")}
 GOOD = Measured(
-    before={"dispatcher": Use(50 * MIB, 30)},
-    after={"dispatcher": Use(69 * MIB, 37)},
-    peak_bytes=80 * MIB,
-    quiet=QUIET,
-    attacked={"attacked": {what: [0.003] * 98 + [0.008] * 2 for what in QUIET}},
-    pids=({"supervisor": 1, "dispatcher": 2}, {"supervisor": 1, "dispatcher": 2}),
-    frames=1000,
-    wanted=1000,
+    before={"dispatcher": Use(50 * MIB, 30)}, after={"dispatcher": Use(69 * MIB, 37)}, peak_bytes=80 * MIB,
+    quiet=QUIET, attacked={"attacked": {what: [0.003] * 98 + [0.008] * 2 for what in QUIET}},
+    pids=({"supervisor": 1, "dispatcher": 2}, {"supervisor": 1, "dispatcher": 2}), frames=1000, wanted=1000,
     connections=10,
-)
+)  # fmt: skip
 
 
 def broken(found: Measured) -> list[str]:
@@ -34,23 +29,20 @@ def test_all_is_well() -> None:
     assert all(rule.line().startswith("ok") for rule in judge(GOOD))
 
 
-@pytest.mark.parametrize(
-    ("rule", "changes"),
-    [
-        ("frames that were read", {"frames": 999}),
-        ("deaths of supervisor and actors", {"restarts": 1}),
-        ("deaths of supervisor and actors", {"pids": ({"supervisor": 1, "pause": 2}, {"supervisor": 1, "pause": 3})}),
-        ("deaths of supervisor and actors", {"pids": ({"supervisor": 1, "pause": 2}, {"supervisor": 1})}),
-        ("memory of dispatcher", {"after": {"dispatcher": Use(71 * MIB, 30)}}),
-        ("descriptors of dispatcher", {"after": {"dispatcher": Use(50 * MIB, 39)}}),
-        ("p99 of get, attacked", {"attacked": {"attacked": {**QUIET, "get": [0.002] * 98 + [0.0081] * 2}}}),
-        ("p99 of job, attacked", {"attacked": {"attacked": {"submit": [0.001], "get": [0.001]}}}),
-        ("jobs lost or changed", {"jobs": ["gone"]}),
-        ("violations found by pulse check", {"checked": ["leases: wrong"]}),
-        ("answers `internal`", {"complaints": [{"message": "no"}]}),
-        ("exceptions in the log", {"unforeseen": ["visit_failed"]}),
-    ],
-)
+@pytest.mark.parametrize(("rule", "changes"), [
+    ("frames that were read", {"frames": 999}),
+    ("deaths of supervisor and actors", {"restarts": 1}),
+    ("deaths of supervisor and actors", {"pids": ({"supervisor": 1, "pause": 2}, {"supervisor": 1, "pause": 3})}),
+    ("deaths of supervisor and actors", {"pids": ({"supervisor": 1, "pause": 2}, {"supervisor": 1})}),
+    ("memory of dispatcher", {"after": {"dispatcher": Use(71 * MIB, 30)}}),
+    ("descriptors of dispatcher", {"after": {"dispatcher": Use(50 * MIB, 39)}}),
+    ("p99 of get, attacked", {"attacked": {"attacked": {**QUIET, "get": [0.002] * 98 + [0.0081] * 2}}}),
+    ("p99 of job, attacked", {"attacked": {"attacked": {"submit": [0.001], "get": [0.001]}}}),
+    ("jobs lost or changed", {"jobs": ["gone"]}),
+    ("violations found by pulse check", {"checked": ["leases: wrong"]}),
+    ("answers `internal`", {"complaints": [{"message": "no"}]}),
+    ("exceptions in the log", {"unforeseen": ["visit_failed"]}),
+])  # fmt: skip
 def test_each_rule_can_be_broken(rule: str, changes: dict[str, Any]) -> None:
     assert broken(dataclasses.replace(GOOD, **changes)) == [rule]
 

@@ -103,13 +103,11 @@ def _memory(found: Measured) -> list[Rule]:
 def _descriptors(found: Measured) -> list[Rule]:
     return [
         Rule(
-            f"descriptors of {name}",
-            f"{before.fds}, then {found.after[name].fds}",
-            f"+{MORE_FDS}",
+            f"descriptors of {name}", f"{before.fds}, then {found.after[name].fds}", f"+{MORE_FDS}",
             found.after[name].fds <= before.fds + MORE_FDS,
         )
         for name, before in found.before.items()
-    ]
+    ]  # fmt: skip
 
 
 def _latencies(found: Measured) -> list[Rule]:

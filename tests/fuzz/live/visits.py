@@ -193,15 +193,9 @@ async def visit(notes: Notes, path: str, script: Script, rng: random.Random) -> 
             await reading
 
 
-# How it begins.
-
-
 async def greet(on: Conversation, body: Mapping[str, object]) -> None:
     """Say hello, and what follows at once, without waiting for the welcome."""
     await on.write([Sent(encode("hello", 0, body), "hello")])
-
-
-# How it goes on.
 
 
 async def talk(on: Conversation, frames: Frames, rng: random.Random, count: int) -> None:
@@ -239,9 +233,6 @@ async def _listen(on: Conversation, frames: Frames, rng: random.Random) -> None:
     async with asyncio.timeout(ANSWER_S):
         while not on.is_over:  # noqa: ASYNC110 - two things are waited for
             await asyncio.sleep(0.01)
-
-
-# The scripts.
 
 
 def conversing(role: str, kinds: Mapping[str, type[Struct]], *, length: int, names: Sequence[str] = ("",)) -> Script:

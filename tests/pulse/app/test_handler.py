@@ -260,20 +260,17 @@ def test_what_is_declared_of_schedules() -> None:
     assert callable(report)
 
 
-@pytest.mark.parametrize(
-    ("rules", "message"),
-    [
-        ({}, "give exactly one of cron, every_s, run_at, not none"),
-        ({"cron": "@daily", "every_s": 5}, "give exactly one of cron, every_s, run_at, not cron, every_s"),
-        ({"every_s": -5}, "every_s is -5; seconds are allowed, not negative"),
-        ({"every_s": 5, "jitter_s": -0.5}, "jitter_s is -0.5; seconds are allowed, not negative"),
-        ({"every_s": 5, "catch_up": "none"}, "catch_up is 'none'; allowed are skip, latest, all"),
-        ({"every_s": 5, "overlap": "none"}, "overlap is 'none'; allowed are allow, skip, queue, cancel"),
-        ({"every_s": 5, "often": 1}, "unknown option 'often'; allowed are catch_up, cron, ends_at"),
-        ({"run_at": datetime(2030, 1, 1)}, "run_at has no time zone: 2030-01-01T00:00:00"),  # noqa: DTZ001
-        ({"every_s": 5, "ends_at": "soon"}, "ends_at must be an aware datetime or Unix seconds, not 'soon'"),
-    ],
-)
+@pytest.mark.parametrize(("rules", "message"), [
+    ({}, "give exactly one of cron, every_s, run_at, not none"),
+    ({"cron": "@daily", "every_s": 5}, "give exactly one of cron, every_s, run_at, not cron, every_s"),
+    ({"every_s": -5}, "every_s is -5; seconds are allowed, not negative"),
+    ({"every_s": 5, "jitter_s": -0.5}, "jitter_s is -0.5; seconds are allowed, not negative"),
+    ({"every_s": 5, "catch_up": "none"}, "catch_up is 'none'; allowed are skip, latest, all"),
+    ({"every_s": 5, "overlap": "none"}, "overlap is 'none'; allowed are allow, skip, queue, cancel"),
+    ({"every_s": 5, "often": 1}, "unknown option 'often'; allowed are catch_up, cron, ends_at"),
+    ({"run_at": datetime(2030, 1, 1)}, "run_at has no time zone: 2030-01-01T00:00:00"),  # noqa: DTZ001
+    ({"every_s": 5, "ends_at": "soon"}, "ends_at must be an aware datetime or Unix seconds, not 'soon'"),
+])  # fmt: skip
 def test_bad_rules(rules: dict[str, Any], message: str) -> None:
     app = pulse.App()
     app.handler("report")(report := lambda: None)

@@ -44,30 +44,27 @@ def raised(error: BaseException) -> BaseException:
     return caught.value
 
 
-@pytest.mark.parametrize(
-    ("value", "ending"),
-    [
-        (None, Outcome("ok", None)),
-        ({"ok": True}, Outcome("ok", '{"ok":true}')),
-        (0, Outcome("ok", "0")),
-        ("", Outcome("ok", '""')),
-        (Snooze(5), Outcome("snooze", 5.0)),
-        (Discard("no such customer"), Outcome("discard", "no such customer")),
-        (Discard(""), Outcome("discard", "discarded by the handler")),
-        (RetryAfter(30, "rate limited"), Outcome("retry", (30.0, "rate limited"))),
-        (ValueError("boom"), Outcome("error", "ValueError: boom")),
-        (SecretlyEmptyError(), Outcome("error", "SecretlyEmptyError")),
-        (SystemExit(), Outcome("error", "SystemExit: the handler called sys.exit(None)")),
-        (SystemExit("bye"), Outcome("error", "SystemExit: the handler called sys.exit('bye')")),
-        (KeyboardInterrupt(), Outcome("error", "KeyboardInterrupt: raised by the handler")),
-        (asyncio.CancelledError(), Outcome("error", "CancelledError")),
-        (UnprintableError(), Outcome("error", "UnprintableError: <unprintable: its str() raises SystemExit>")),
-        (math.nan, Outcome("error", "result is not JSON: Out of range float values are not JSON compliant")),
-        (uuid.UUID(int=1), Outcome("error", "result is not JSON: Object of type UUID is not JSON serializable")),
-        ("a\0b", Outcome("error", "result is not storable: it contains a NUL character")),
-        ("\ud800", Outcome("error", "result is not storable: it contains a lone surrogate")),
-    ],
-)
+@pytest.mark.parametrize(("value", "ending"), [
+    (None, Outcome("ok", None)),
+    ({"ok": True}, Outcome("ok", '{"ok":true}')),
+    (0, Outcome("ok", "0")),
+    ("", Outcome("ok", '""')),
+    (Snooze(5), Outcome("snooze", 5.0)),
+    (Discard("no such customer"), Outcome("discard", "no such customer")),
+    (Discard(""), Outcome("discard", "discarded by the handler")),
+    (RetryAfter(30, "rate limited"), Outcome("retry", (30.0, "rate limited"))),
+    (ValueError("boom"), Outcome("error", "ValueError: boom")),
+    (SecretlyEmptyError(), Outcome("error", "SecretlyEmptyError")),
+    (SystemExit(), Outcome("error", "SystemExit: the handler called sys.exit(None)")),
+    (SystemExit("bye"), Outcome("error", "SystemExit: the handler called sys.exit('bye')")),
+    (KeyboardInterrupt(), Outcome("error", "KeyboardInterrupt: raised by the handler")),
+    (asyncio.CancelledError(), Outcome("error", "CancelledError")),
+    (UnprintableError(), Outcome("error", "UnprintableError: <unprintable: its str() raises SystemExit>")),
+    (math.nan, Outcome("error", "result is not JSON: Out of range float values are not JSON compliant")),
+    (uuid.UUID(int=1), Outcome("error", "result is not JSON: Object of type UUID is not JSON serializable")),
+    ("a\0b", Outcome("error", "result is not storable: it contains a NUL character")),
+    ("\ud800", Outcome("error", "result is not storable: it contains a lone surrogate")),
+])  # fmt: skip
 def test_classify(value: object, ending: Outcome) -> None:
     found = classify(value)
     if ending.outcome == "error" and "JSON" in str(ending.detail):
@@ -262,25 +259,19 @@ def test_what_was_stopped() -> None:
     assert attempt.ending(ValueError("x")).outcome == "error"
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({"backoff": "soon"}, r"handler 'n': backoff must be one of quadratic\[:UNIT\], .*, not 'soon'"),
-        (
-            {"retry_on": {ValueError: -1}},
-            r"handler 'n': retry_on of ValueError is -1; allowed are seconds from 0 to 1e\+09, .*",
-        ),
-        ({"retry_on": {ValueError: "fixed:-5"}}, r"handler 'n': retry_on of ValueError is 'fixed:-5'; allowed are .*"),
-        ({"retry_on": {ValueError: True}}, r"handler 'n': retry_on of ValueError is True; allowed are .*"),
-        ({"retry_on": {"ValueError": 1}}, r"handler 'n': retry_on has 'ValueError'; exception classes are allowed"),
-        ({"retry_on": {int: 1}}, r"handler 'n': retry_on has <class 'int'>; exception classes are allowed"),
-        ({"retry_on": 5}, r"handler 'n': retry_on must be a mapping of exception classes or a function, not 5"),
-        (
-            {"retry_on": ValueError},
-            r"handler 'n': retry_on must be a mapping of exception classes or a function, not .*",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("given", "message"), [
+    ({"backoff": "soon"}, r"handler 'n': backoff must be one of quadratic\[:UNIT\], .*, not 'soon'"),
+    (
+        {"retry_on": {ValueError: -1}},
+        r"handler 'n': retry_on of ValueError is -1; allowed are seconds from 0 to 1e\+09, .*",
+    ),
+    ({"retry_on": {ValueError: "fixed:-5"}}, r"handler 'n': retry_on of ValueError is 'fixed:-5'; allowed are .*"),
+    ({"retry_on": {ValueError: True}}, r"handler 'n': retry_on of ValueError is True; allowed are .*"),
+    ({"retry_on": {"ValueError": 1}}, r"handler 'n': retry_on has 'ValueError'; exception classes are allowed"),
+    ({"retry_on": {int: 1}}, r"handler 'n': retry_on has <class 'int'>; exception classes are allowed"),
+    ({"retry_on": 5}, r"handler 'n': retry_on must be a mapping of exception classes or a function, not 5"),
+    ({"retry_on": ValueError}, r"handler 'n': retry_on must be a mapping of exception classes or a function, not .*"),
+])  # fmt: skip
 def test_what_a_handler_may_not_declare(given: dict[str, Any], message: str) -> None:
     with pytest.raises(HandlerError, match=message):
         make_handler("n", lambda: None, **given)

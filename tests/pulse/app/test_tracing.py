@@ -52,18 +52,15 @@ def _job(**extra: object) -> Assignment:
     return Assignment(bytes(16), 3, "n", "images", '{"secret": 1}', None, 30.0, raw or None)
 
 
-@pytest.mark.parametrize(
-    ("ending", "error", "words"),
-    [
-        (Outcome("ok", '{"secret": 1}'), None, None),
-        (Outcome("snooze", 5.0), None, None),
-        (RELEASED, None, None),
-        (Outcome("error", "KeyError: 'x'\nTraceback ..."), "error", "KeyError: 'x'"),
-        (Outcome("retry", (5.0, "busy")), "retry", "busy"),
-        (Outcome("discard", "x" * 1000), "discard", "x" * tracing.MAX_STATUS),
-        (Outcome("crash", ("SIGKILL", -9)), "crash", "SIGKILL"),
-    ],
-)
+@pytest.mark.parametrize(("ending", "error", "words"), [
+    (Outcome("ok", '{"secret": 1}'), None, None),
+    (Outcome("snooze", 5.0), None, None),
+    (RELEASED, None, None),
+    (Outcome("error", "KeyError: 'x'\nTraceback ..."), "error", "KeyError: 'x'"),
+    (Outcome("retry", (5.0, "busy")), "retry", "busy"),
+    (Outcome("discard", "x" * 1000), "discard", "x" * tracing.MAX_STATUS),
+    (Outcome("crash", ("SIGKILL", -9)), "crash", "SIGKILL"),
+])  # fmt: skip
 def test_a_span_ends_as_its_attempt(
     exporter: InMemorySpanExporter, spans: Spans, ending: Outcome, error: str | None, words: str | None
 ) -> None:
@@ -109,6 +106,17 @@ def test_another_process_is_told_of_the_span(spans: Spans) -> None:
     assert extra is not None
     told = {key: msgspec.msgpack.decode(raw) for key, raw in extra.items()}
     assert told == {"traceparent": f"00-{PARENT[3:35]}-{span.get_span_context().span_id:016x}-01", "tries": 2}
+
+
+def test_spans_go_where_the_app_says(monkeypatch: pytest.MonkeyPatch, spans: Spans) -> None:
+    for name in tracing.ENDPOINTS:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(trace, "get_tracer_provider", lambda: TracerProvider(shutdown_on_exit=False))
+    assert tracing.for_attempts() is not None
+    assert tracing.for_cell() is not None
+    spans.end(None, RELEASED)  # of an attempt that began before tracing was on
+    assert tracing._parent(None) is None
+    assert tracing._parent(_job(tries=2).extra) is None
 
 
 def test_nobody_wants_spans(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -80,3 +80,29 @@ def test_a_word_for_no_schedule(server: FakeDispatcher) -> None:
     said = "pulse: no schedule has the key 'nightyl', or an id that begins so; similar keys: nightly\n"
     assert (done.code, done.err) == (1, said)
     assert server.bodies("schedules.delete") == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["submit resize --topic imagse", "topics get imagse", "topics set imagse --timeout 5", "jobs list --topic imagse"],
+)
+def test_a_topic_with_a_similar_name(server: FakeDispatcher, line: str) -> None:
+    """Where the name is right, or JSON is wanted, nothing is said."""
+    policy = {"topic": {"topic": "imagse", "policy": {}, "handlers": []}}
+    server._script = {**server._script, "topics.get": policy, "topics.set": policy, "jobs.list": {"jobs": []}}
+    said = "pulse: no job waits or runs in topic imagse, and no worker here serves it; similar topics: images\n"
+    done = pulse(server.directory, f"ctl {line}")
+    assert (done.code, done.err) == (0, said)
+    assert pulse(server.directory, f"ctl {line} --json").err == ""
+    assert pulse(server.directory, f"ctl {line.replace('imagse', 'images')}").err == ""
+
+
+def test_a_new_topic_is_nothing_to_warn_of(server: FakeDispatcher) -> None:
+    assert pulse(server.directory, "ctl submit resize --topic letters").err == ""
+
+
+def test_a_handler_with_a_similar_name(server: FakeDispatcher) -> None:
+    server._script = {**server._script, "jobs.list": {"jobs": []}}
+    said = "pulse: no worker here has a handler resise; similar ones: resize\n"
+    assert pulse(server.directory, "ctl jobs list --name resise").err == said
+    assert pulse(server.directory, "ctl jobs list --name resize").err == ""

@@ -28,18 +28,15 @@ def refusal(kind: click.ParamType[object], value: str) -> str:
     return caught.value.message
 
 
-@pytest.mark.parametrize(
-    ("text", "moment"),
-    [
-        ("2030-01-31T12:00:00Z", datetime(2030, 1, 31, 12, tzinfo=UTC)),
-        ("2030-01-31T12:00:00", datetime(2030, 1, 31, 12, tzinfo=UTC)),
-        ("2030-01-31 12:00", datetime(2030, 1, 31, 12, tzinfo=UTC)),
-        ("2030-01-31", datetime(2030, 1, 31, tzinfo=UTC)),
-        ("2030-01-31T12:00:00.25+01:30", datetime(2030, 1, 31, 12, 0, 0, 250_000, timezone(timedelta(minutes=90)))),
-        ("20300131T120000Z", datetime(2030, 1, 31, 12, tzinfo=UTC)),
-        (" 2030-01-31T12:00:00Z ", datetime(2030, 1, 31, 12, tzinfo=UTC)),
-    ],
-)
+@pytest.mark.parametrize(("text", "moment"), [
+    ("2030-01-31T12:00:00Z", datetime(2030, 1, 31, 12, tzinfo=UTC)),
+    ("2030-01-31T12:00:00", datetime(2030, 1, 31, 12, tzinfo=UTC)),
+    ("2030-01-31 12:00", datetime(2030, 1, 31, 12, tzinfo=UTC)),
+    ("2030-01-31", datetime(2030, 1, 31, tzinfo=UTC)),
+    ("2030-01-31T12:00:00.25+01:30", datetime(2030, 1, 31, 12, 0, 0, 250_000, timezone(timedelta(minutes=90)))),
+    ("20300131T120000Z", datetime(2030, 1, 31, 12, tzinfo=UTC)),
+    (" 2030-01-31T12:00:00Z ", datetime(2030, 1, 31, 12, tzinfo=UTC)),
+])  # fmt: skip
 def test_times(text: str, moment: datetime) -> None:
     assert options.TIME.convert(text, None, None) == moment.timestamp()
 
@@ -58,6 +55,11 @@ def test_durations() -> None:
     assert refusal(options.DURATION, "0") == f"'0': {ABOVE_ZERO}."
     assert refusal(options.DURATION_OR_ZERO, "soon") == f"'soon': {ZERO_OR_MORE}."
     assert options.BACKOFF.convert("exponential:1s:10m", None, None) == "exponential:1:600"
+
+
+def test_backoffs() -> None:
+    assert options.BACKOFF.convert("fixed:5", None, None) == "fixed:5"
+    assert refusal(options.BACKOFF, "fixed").startswith("'fixed': allowed are ")
 
 
 def test_ids() -> None:
@@ -120,29 +122,26 @@ def test_args_that_can_be_stored(text: str) -> None:
     check_args(text)
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("[1]", "args must be a JSON object of keyword arguments, not an array"),
-        ('"x"', "args must be a JSON object of keyword arguments, not a string"),
-        ("5", "args must be a JSON object of keyword arguments, not a number"),
-        ("5.5", "args must be a JSON object of keyword arguments, not a number"),
-        ("true", "args must be a JSON object of keyword arguments, not true or false"),
-        ("null", "args must be a JSON object of keyword arguments, not null"),
-        ("", "args are not JSON: Expecting value at character 1"),
-        ("{'a': 1}", "args are not JSON: Expecting property name enclosed in double quotes at character 2"),
-        ('{"a":\n 1,,}', "args are not JSON: Expecting property name enclosed in double quotes at line 2, character 4"),
-        ("{} {}", "args are not JSON: Extra data at character 4"),
-        ('{"a": NaN}', "args are not JSON: NaN is no JSON number"),
-        ('{"a": -Infinity}', "args are not JSON: -Infinity is no JSON number"),
-        (r'{"a": "\u0000"}', "args are not storable: it contains a NUL character"),
-        (r'{"\u0000": 1}', "args are not storable: it contains a NUL character"),
-        (r'{"a": ["\ud800"]}', "args are not storable: it contains a lone surrogate"),
-        ('{"a": "\udc80"}', "args are not UTF-8 text"),
-        ('{"a": "\x00"}', "args are not JSON: Invalid control character at at character 8"),
-        ('{"a":' * 100_000, "args are nested too deeply"),
-    ],
-)
+@pytest.mark.parametrize(("text", "message"), [
+    ("[1]", "args must be a JSON object of keyword arguments, not an array"),
+    ('"x"', "args must be a JSON object of keyword arguments, not a string"),
+    ("5", "args must be a JSON object of keyword arguments, not a number"),
+    ("5.5", "args must be a JSON object of keyword arguments, not a number"),
+    ("true", "args must be a JSON object of keyword arguments, not true or false"),
+    ("null", "args must be a JSON object of keyword arguments, not null"),
+    ("", "args are not JSON: Expecting value at character 1"),
+    ("{'a': 1}", "args are not JSON: Expecting property name enclosed in double quotes at character 2"),
+    ('{"a":\n 1,,}', "args are not JSON: Expecting property name enclosed in double quotes at line 2, character 4"),
+    ("{} {}", "args are not JSON: Extra data at character 4"),
+    ('{"a": NaN}', "args are not JSON: NaN is no JSON number"),
+    ('{"a": -Infinity}', "args are not JSON: -Infinity is no JSON number"),
+    (r'{"a": "\u0000"}', "args are not storable: it contains a NUL character"),
+    (r'{"\u0000": 1}', "args are not storable: it contains a NUL character"),
+    (r'{"a": ["\ud800"]}', "args are not storable: it contains a lone surrogate"),
+    ('{"a": "\udc80"}', "args are not UTF-8 text"),
+    ('{"a": "\x00"}', "args are not JSON: Invalid control character at at character 8"),
+    ('{"a":' * 100_000, "args are nested too deeply"),
+])  # fmt: skip
 def test_args_that_cannot_be_stored(text: str, message: str) -> None:
     with pytest.raises(BadRequestError) as caught:
         check_args(text)
@@ -160,11 +159,9 @@ def cut_up(data: bytes, sizes: Iterable[int]) -> Iterator[bytes]:
 def test_lines_become_batches() -> None:
     data = b"".join(b'{"n": %d}\n' % number for number in range(5)) + b"\n  \n" + b'{"n": 5}'
     assert list(batches([data], most_jobs=2)) == [
-        LineBatch(1, 2, ['{"n": 0}', '{"n": 1}']),
-        LineBatch(3, 4, ['{"n": 2}', '{"n": 3}']),
-        LineBatch(5, 7, ['{"n": 4}']),
-        LineBatch(8, 8, ['{"n": 5}']),
-    ]
+        LineBatch(1, 2, ['{"n": 0}', '{"n": 1}']), LineBatch(3, 4, ['{"n": 2}', '{"n": 3}']),
+        LineBatch(5, 7, ['{"n": 4}']), LineBatch(8, 8, ['{"n": 5}']),
+    ]  # fmt: skip
 
 
 def test_a_large_line_goes_alone() -> None:

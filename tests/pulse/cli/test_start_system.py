@@ -23,14 +23,11 @@ CTL = {
 
 
 class TestStart:
-    @pytest.mark.parametrize(
-        ("line", "code", "unwanted"),
-        [
-            *((line, 0, LOOPS | {"msgspec", "msgpack"}) for line in ("--help", "ctl --help", "--version")),
-            *((line, 3, LOOPS | {"importlib.metadata"}) for line in ("ctl status", "ctl logs", "ctl jobs list")),
-            ("doctor --help", 0, LOOPS | {"importlib.metadata"}),
-        ],
-    )
+    @pytest.mark.parametrize(("line", "code", "unwanted"), [
+        *((line, 0, LOOPS | {"msgspec", "msgpack"}) for line in ("--help", "ctl --help", "--version")),
+        *((line, 3, LOOPS | {"importlib.metadata"}) for line in ("ctl status", "ctl logs", "ctl jobs list")),
+        ("doctor --help", 0, LOOPS | {"importlib.metadata"}),
+    ])  # fmt: skip
     def test_only_what_is_needed_is_imported(self, line: str, code: int, unwanted: set[str]) -> None:
         """Help lists commands and imports none; a question needs the wire; rich is for terminals alone."""
         done = pulse(HERE, line, command=[sys.executable, "-X", "importtime", "-m", "pulse.cli.main"])
@@ -62,26 +59,23 @@ class TestCompletion:
         assert "_PULSE_COMPLETE" in done.out
         assert "pulse" in done.out
 
-    @pytest.mark.parametrize(
-        ("words", "expected"),
-        [
-            ("pulse ctl ", CTL),
-            ("pulse ctl jobs list --st", {"--status"}),
-            ("pulse ctl jobs list --status re", {"RETRYING"}),
-            (
-                "pulse ctl jobs list --status ",
-                {"PENDING", "RUNNING", "RETRYING", "COMPLETED", "DEAD_LETTERED", "CANCELED"},
-            ),
-            ("pulse ctl actors restart w", {"watchdog"}),
-            ("pulse ctl actors restart m", {"metrics"}),
-            ("pulse ctl logs --level w", {"warning"}),
-            ("pulse ctl logs --actor m", {"metrics"}),
-            ("pulse ctl logs --actor p", {"pause", "pool"}),
-            ("pulse ctl top --", {"--once", "--interval", "--json", "--help"}),
-            ("pulse doctor --s", {"--strict"}),
-            ("pulse completion ", {"bash", "zsh", "fish"}),
-        ],
-    )
+    @pytest.mark.parametrize(("words", "expected"), [
+        ("pulse ctl ", CTL),
+        ("pulse ctl jobs list --st", {"--status"}),
+        ("pulse ctl jobs list --status re", {"RETRYING"}),
+        (
+            "pulse ctl jobs list --status ",
+            {"PENDING", "RUNNING", "RETRYING", "COMPLETED", "DEAD_LETTERED", "CANCELED"},
+        ),
+        ("pulse ctl actors restart w", {"watchdog"}),
+        ("pulse ctl actors restart m", {"metrics"}),
+        ("pulse ctl logs --level w", {"warning"}),
+        ("pulse ctl logs --actor m", {"metrics"}),
+        ("pulse ctl logs --actor p", {"pause", "pool"}),
+        ("pulse ctl top --", {"--once", "--interval", "--json", "--help"}),
+        ("pulse doctor --s", {"--strict"}),
+        ("pulse completion ", {"bash", "zsh", "fish"}),
+    ])  # fmt: skip
     def test_completions(self, words: str, expected: set[str]) -> None:
         count = len(words.split(" ")) - 1
         done = run([], environment(_PULSE_COMPLETE="bash_complete", COMP_WORDS=words, COMP_CWORD=str(count)))

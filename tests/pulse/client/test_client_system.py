@@ -27,6 +27,7 @@ from pulse.errors import (
 )
 from pulse.protocol import encode
 from tests.support.commandline import cli_answers as answers
+from tests.support.servers.client_flavors import failing, using
 from tests.support.servers.fake_dispatcher import Body, FakeDispatcher, RuntimeDir
 from tests.support.servers.fake_server import FakeServer
 
@@ -52,36 +53,6 @@ def flavor(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def using(
-    flavor: str, path: Path, *steps: Callable[[Any], Any], timeout_s: float = 10.0, **options: Any
-) -> list[object]:
-    if flavor == "blocking":
-        with pulse.Client(path, timeout_s=timeout_s, **options) as client:
-            return [step(client) for step in steps]
-
-    async def run() -> list[object]:
-        async with pulse.connect(path, timeout_s=timeout_s, **options) as client:
-            results: list[object] = []
-            for step in steps:
-                value = step(client)
-                results.append(await value if inspect.isawaitable(value) else value)
-            return results
-
-    return anyio.run(run, backend=flavor)
-
-
-def failing(flavor: str, error: type[Exception], said: str, step: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    async def ask(client: Any) -> None:
-        with pytest.raises(error, match=said):
-            await step(client)
-
-    def call(client: Any) -> None:
-        with pytest.raises(error, match=said):
-            step(client)
-
-    return call if flavor == "blocking" else ask
-
-
 def ids_of(body: Body) -> Body:
     jobs: Any = body["jobs"]
     return {"ids": [one["id"] for one in jobs]}
@@ -94,11 +65,9 @@ def row(status: str, **more: object) -> Body:
 def test_submit(flavor: str, directory: Path) -> None:
     with FakeDispatcher(directory, {"submit": ids_of}) as server:
         first, many = using(
-            flavor,
-            server.path,
-            lambda client: client.submit(resize, {"path": "ä.png"}, priority=5, delay_s=10),
+            flavor, server.path, lambda client: client.submit(resize, {"path": "ä.png"}, priority=5, delay_s=10),
             lambda client: client.submit_many([{"name": "a", "id": JOB}, {"name": "b", "topic": "t"}]),
-        )
+        )  # fmt: skip
         bodies: Any = server.bodies("submit")
         (one,), (two, three) = (body["jobs"] for body in bodies)
         assert one == {
@@ -122,7 +91,8 @@ def test_a_name_that_nobody_handles(flavor: str, directory: Path) -> None:
     first, second = [str(one.message) for one in warned]
     assert first.startswith("no worker that serves topic mail has a handler named sned_mail; similar: send_mail. ")
     assert second.startswith("no worker that serves topic mail has a handler named x. ")
-    assert {one.filename for one in warned} == {__file__}
+    caller = __file__ if flavor == "blocking" else inspect.getfile(using)  # who awaits it
+    assert {one.filename for one in warned} == {caller}
 
 
 def test_a_submit_whose_answer_was_lost_is_repeated(flavor: str, directory: Path) -> None:
@@ -180,14 +150,11 @@ def test_wait_ends_in_time(flavor: str, directory: Path) -> None:
         assert 0.2 <= time.monotonic() - started_s < 2
 
 
-@pytest.mark.parametrize(
-    ("error", "step"),
-    [
-        (NotFoundError("no such job"), lambda client: client.get(JOB)),
-        (ConflictError("other args"), lambda client: client.submit("a", id=JOB)),
-        (BadRequestError("no"), lambda client: client.schedules_create("a", every_s=1)),
-    ],
-)
+@pytest.mark.parametrize(("error", "step"), [
+    (NotFoundError("no such job"), lambda client: client.get(JOB)),
+    (ConflictError("other args"), lambda client: client.submit("a", id=JOB)),
+    (BadRequestError("no"), lambda client: client.schedules_create("a", every_s=1)),
+])  # fmt: skip
 def test_refusals_are_errors(flavor: str, directory: Path, error: Any, step: Callable[[Any], Any]) -> None:
     script: dict[str, Any] = {"jobs.get": error, "submit": error, "schedules.create": error, "ping": {}}
     with FakeDispatcher(directory, script) as server:
@@ -198,10 +165,8 @@ def test_refusals_are_errors(flavor: str, directory: Path, error: Any, step: Cal
 TOPIC = {"topic": "t", "policy": {}, "handlers": []}
 CALLS: dict[str, Callable[[Any], Any]] = {
     "jobs.list": lambda client: client.jobs(status="PENDING", limit=5),
-    "jobs.get": lambda client: client.get(str(JOB)),
-    "jobs.cancel": lambda client: client.cancel(JOB),
-    "jobs.retry": lambda client: client.retry(JOB),
-    "jobs.why": lambda client: client.why(JOB),
+    "jobs.get": lambda client: client.get(str(JOB)), "jobs.cancel": lambda client: client.cancel(JOB),
+    "jobs.retry": lambda client: client.retry(JOB), "jobs.why": lambda client: client.why(JOB),
     "jobs.stack": lambda client: client.stack(JOB),
     "schedules.create": lambda client: client.schedules_create(resize, {"path": "a"}, every_s=5),
     "schedules.get": lambda client: client.schedules_get(JOB),
@@ -213,28 +178,23 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "schedules.preview": lambda client: client.schedules_preview(JOB, 1),
     "schedules.delete": lambda client: client.schedules_delete(JOB),
     "dispatch.pause": lambda client: client.pause("t", "x", for_s=5.0),
-    "dispatch.resume": lambda client: client.resume("t"),
-    "dispatch.status": lambda client: client.dispatch_status(),
-    "topics.list": lambda client: client.topics_list(),
-    "topics.get": lambda client: client.topics_get("t"),
+    "dispatch.resume": lambda client: client.resume("t"), "dispatch.status": lambda client: client.dispatch_status(),
+    "topics.list": lambda client: client.topics_list(), "topics.get": lambda client: client.topics_get("t"),
     "topics.set": lambda client: client.topics_set("t", backoff="fixed:1", timeout_s=None),
     "topics.unset": lambda client: client.topics_unset("t", "backoff"),
-    "workers.list": lambda client: client.workers(),
-    "status": lambda client: client.status(),
+    "workers.list": lambda client: client.workers(), "status": lambda client: client.status(),
     "ping": lambda client: client.request("ping", {}),
-}
+}  # fmt: skip
 
 
 def test_everything_that_can_be_asked(flavor: str, directory: Path) -> None:
     paused = {"code": "paused", "text": "It is paused.", "advice": "resume", "details": {"last_job_id": JOB.bytes}}
     script: dict[str, Any] = {
-        **answers.dispatcher(),
-        "jobs.retry": {"done": [], "refused": [[JOB.bytes, "conflict"]]},
+        **answers.dispatcher(), "jobs.retry": {"done": [], "refused": [[JOB.bytes, "conflict"]]},
         "jobs.why": {"id": JOB.bytes, "name": "a", "topic": "t", "status": "PENDING", "reasons": [paused]},
         "schedules.pause": {"schedule": {"id": JOB.bytes, "name": "a", "kind": "every", "args": "{}", "paused": True}},
-        **{f"topics.{verb}": {"topic": TOPIC} for verb in ("get", "set", "unset")},
-        "ping": {},
-    }
+        **{f"topics.{verb}": {"topic": TOPIC} for verb in ("get", "set", "unset")}, "ping": {},
+    }  # fmt: skip
     with FakeDispatcher(directory, script) as server:
         found: dict[str, Any] = dict(zip(CALLS, using(flavor, server.path, *CALLS.values()), strict=True))
         assert [asked.kind for asked in server.asked] == [*CALLS]
@@ -255,7 +215,8 @@ def test_everything_that_can_be_asked(flavor: str, directory: Path) -> None:
 def test_nobody_is_there(flavor: str, directory: Path) -> None:
     with pytest.raises(NobodyAnswersError) as caught:
         using(flavor, directory / "pulse.sock", lambda client: client.ping())
-    assert caught.value.message == f"nobody answers; looked at {directory / 'pulse.sock'} (no such file or directory)"
+    looked = f"nobody answers; looked at {directory / 'pulse.sock'} (no such file or directory)"
+    assert caught.value.message == f"{looked}; pulse-supervisor starts a server"
 
 
 def test_where_clients_look(flavor: str, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -276,7 +237,7 @@ def test_where_clients_look(flavor: str, directory: Path, monkeypatch: pytest.Mo
         pytest.skip("a server runs on this machine")
     with pytest.raises(NobodyAnswersError) as caught:
         using(flavor, None, lambda client: client.ping())  # type: ignore[arg-type]
-    looked = [f"{stale}/pulse.sock (connection refused)", f"{directory}/none/pulse/pulse.sock (no such file"]
+    looked = [f"{stale}/pulse.sock (connection refused)", f"; {directory}/none/pulse/pulse.sock, /run/pulse"]
     assert all(text in caught.value.message for text in [*looked, "/run/pulse/pulse.sock", f"pulse-{os.geteuid()}"])
 
 
@@ -308,11 +269,9 @@ def test_too_large_is_not_sent(flavor: str) -> None:
     with FakeServer(max_frame_bytes=10_000) as server:
         with pytest.raises(TooLargeError, match=r"submit: the request has \d+ bytes; the server accepts 10000"):
             using(
-                flavor,
-                server.path,
-                lambda client: client.ping(),
+                flavor, server.path, lambda client: client.ping(),
                 lambda client: client.submit("a", {"x": "y" * 20_000}),
-            )
+            )  # fmt: skip
         assert [heard.kind for heard in server.wait_peer().log] == ["hello", "ping"]
 
 

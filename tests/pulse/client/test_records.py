@@ -22,22 +22,11 @@ from pulse.protocol import Frame, FrameReader, answers, encode, encode_error
 
 JOB = uuid.UUID(int=1)
 COLUMNS: dict[str, object] = {
-    "id": JOB.bytes,
-    "name": "resize",
-    "topic": "images",
-    "status": "RETRYING",
-    "args": '{"path": "a.png"}',
-    "result": None,
-    "progress": '{"value": 0.5}',
-    "last_error": "boom",
-    "attempts": 3,
-    "uncharged": 1,
-    "max_attempts": 5,
-    "submitted_at": 1_700_000_000.25,
-    "schedule_id": None,
-    "a_column_of_tomorrow": 1,
+    "id": JOB.bytes, "name": "resize", "topic": "images", "status": "RETRYING", "args": '{"path": "a.png"}',
+    "result": None, "progress": '{"value": 0.5}', "last_error": "boom", "attempts": 3, "uncharged": 1,
+    "max_attempts": 5, "submitted_at": 1_700_000_000.25, "schedule_id": None, "a_column_of_tomorrow": 1,
     "history": [{"attempt": 1, "outcome": "error", "error": "boom", "ended_at": 1_700_000_001.0, "more": 1}],
-}
+}  # fmt: skip
 
 
 def only(data: bytes) -> Frame:
@@ -82,14 +71,11 @@ def test_what_is_too_long_for_a_frame() -> None:
     assert records.schedule({"schedule": schedule}).args is None
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        *({}, {"job": None}, {"job": []}, {"job": {"id": JOB.bytes}}),
-        *({"job": {**COLUMNS, "status": "LOST"}}, {"job": {**COLUMNS, "id": b"short"}}),
-        *({"job": {**COLUMNS, "args": "{"}}, {"job": {**COLUMNS, "submitted_at": "now"}}),
-    ],
-)
+@pytest.mark.parametrize("body", [
+    *({}, {"job": None}, {"job": []}, {"job": {"id": JOB.bytes}}),
+    *({"job": {**COLUMNS, "status": "LOST"}}, {"job": {**COLUMNS, "id": b"short"}}),
+    *({"job": {**COLUMNS, "args": "{"}}, {"job": {**COLUMNS, "submitted_at": "now"}}),
+])  # fmt: skip
 def test_an_answer_that_is_none(body: dict[str, object]) -> None:
     with pytest.raises(ProtocolError, match=r"^(the answer is not understood|job): "):
         records.job(body)
@@ -115,15 +101,10 @@ def test_schedules_and_plain_answers() -> None:
     assert records.plain(body) == {"workers": [{"running": [[str(JOB), 1]], "raw": "01"}], "ok": True}
 
 
-@pytest.mark.parametrize(
-    ("code", "kind"),
-    [
-        ("not_found", NotFoundError),
-        ("invalid_transition", InvalidTransitionError),
-        ("unavailable", UnavailableError),
-        ("something new", InternalError),
-    ],
-)
+@pytest.mark.parametrize(("code", "kind"), [
+    ("not_found", NotFoundError), ("invalid_transition", InvalidTransitionError), ("unavailable", UnavailableError),
+    ("something new", InternalError),
+])  # fmt: skip
 def test_refusals_keep_their_code(code: str, kind: type[RefusedError]) -> None:
     with pytest.raises(kind, match="the words"):
         requests.body_of(only(encode_error(1, code, "the words")))

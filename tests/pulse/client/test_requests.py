@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 import uuid
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
 from typing import Any
@@ -34,19 +35,16 @@ def sent(request: Request[Any]) -> Any:
     return decode_body(CLIENT_KINDS[frame.kind], frame)
 
 
-@pytest.mark.parametrize(
-    ("request_", "body"),
-    [
-        (requests.submit([{"name": "a"}]), {"ids": ["no id"]}),
-        (requests.get(JOB), {"job": {"id": JOB.bytes, "submitted_at": 1e300}}),
-        (requests.get(JOB), {"job": {"id": JOB.bytes, "attempts": float("inf")}}),
-        (requests.get(JOB), {"job": {"id": JOB.bytes, "args": "[" * 100_000}}),
-        (requests.get(JOB), {"job": {"id": JOB.bytes, "history": [7]}}),
-        (requests.cancel([JOB]), {"done": [], "refused": [7]}),
-        (requests.cancel([JOB]), {"done": [], "refused": [[JOB.bytes]]}),
-        (schedule_requests.preview_schedule(JOB), {"times": ["noon"]}),
-    ],
-)
+@pytest.mark.parametrize(("request_", "body"), [
+    (requests.submit([{"name": "a"}]), {"ids": ["no id"]}),
+    (requests.get(JOB), {"job": {"id": JOB.bytes, "submitted_at": 1e300}}),
+    (requests.get(JOB), {"job": {"id": JOB.bytes, "attempts": float("inf")}}),
+    (requests.get(JOB), {"job": {"id": JOB.bytes, "args": "[" * 100_000}}),
+    (requests.get(JOB), {"job": {"id": JOB.bytes, "history": [7]}}),
+    (requests.cancel([JOB]), {"done": [], "refused": [7]}),
+    (requests.cancel([JOB]), {"done": [], "refused": [[JOB.bytes]]}),
+    (schedule_requests.preview_schedule(JOB), {"times": ["noon"]}),
+])  # fmt: skip
 def test_an_answer_that_cannot_be_read(request_: Request[Any], body: dict[str, object]) -> None:
     with pytest.raises(ProtocolError) as refused:
         request_.understood(body)
@@ -97,6 +95,7 @@ def test_who_has_no_id_gets_one() -> None:
         ({"name": "a", "run_at": "tomorrow"}, "run_at must be an aware datetime or Unix seconds, not 'tomorrow'"),
         ({"name": "a", "run_at": float("nan")}, "run_at must be"),
         ({"name": "a", "run_at": 1.0, "delay_s": 1.0}, "give run_at or delay_s, not both"),
+        ({"name": "a", "expires_at": 1.0, "expires_in_s": 1.0}, "give expires_at or expires_in_s, not both"),
         ({"name": "a", "prioritty": 1}, "unknown key 'prioritty'"),
         ({"args": {}}, "a job has no name"),
         ("a", "a job is a mapping with name and args, not str"),
@@ -107,6 +106,22 @@ def test_refused_jobs(job: Any, text: str) -> None:
         with pytest.raises(BadRequestError, match=re.escape(said)) as caught:
             requests.submit(jobs)
         assert "\n" not in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("ask", "said"),
+    [
+        (lambda: requests.change([JOB], None, None), "neither topic nor priority is given"),
+        (lambda: requests.change([], "t", None), "no ids"),
+        (lambda: requests.pause(for_s=1.0, until=1.0), "give for_s or until, not both"),
+        (lambda: requests.set_topic("t", {}), "nothing to set for 't'"),
+        (lambda: requests.unset_topic("t", ["tries"]), "unknown option 'tries' of topic 't'"),
+        (lambda: schedule_requests.update_schedule(JOB, {"every_s": 1.0, "cron": "* * * * *"}), "at most one of cron"),
+    ],
+)
+def test_what_is_not_sent(ask: Callable[[], object], said: str) -> None:
+    with pytest.raises(BadRequestError, match=said):
+        ask()
 
 
 def test_a_function_that_is_no_handler() -> None:

@@ -24,29 +24,18 @@ def test_bad_words(word: object) -> None:
         backoff_s(word, 1)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
-@pytest.mark.parametrize(
-    ("word", "waits"),
-    [
-        ("quadratic", [1, 4, 9, 16]),
-        ("quadratic:0.5", [0.5, 2, 4.5, 8]),
-        ("fixed:2.5", [2.5, 2.5, 2.5, 2.5]),
-        ("list:1,5", [1, 5, 5, 5]),
-    ],
-)
+@pytest.mark.parametrize(("word", "waits"), [
+    ("quadratic", [1, 4, 9, 16]), ("quadratic:0.5", [0.5, 2, 4.5, 8]), ("fixed:2.5", [2.5, 2.5, 2.5, 2.5]),
+    ("list:1,5", [1, 5, 5, 5]),
+])  # fmt: skip
 def test_waits(word: str, waits: list[float]) -> None:
     assert [backoff_s(word, tries) for tries in (1, 2, 3, 4)] == waits
 
 
-@pytest.mark.parametrize(
-    ("typed", "word"),
-    [
-        ("quadratic", "quadratic"),
-        ("fixed:5.50", "fixed:5.50"),
-        ("fixed:1h30m", "fixed:5400"),
-        ("list:500ms,90,5m", "list:0.5,90,300"),
-        ("list:5m,soon", "list:300,soon"),
-    ],
-)
+@pytest.mark.parametrize(("typed", "word"), [
+    ("quadratic", "quadratic"), ("fixed:5.50", "fixed:5.50"), ("fixed:1h30m", "fixed:5400"),
+    ("list:500ms,90,5m", "list:0.5,90,300"), ("list:5m,soon", "list:300,soon"),
+])  # fmt: skip
 def test_durations_become_seconds(typed: str, word: str) -> None:
     """What is no duration stays, for the message to show it."""
     assert in_seconds(typed) == word

@@ -11,36 +11,50 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulse.common import ids
-from pulse.common.dsn import as_url, database_of, is_dsn, may_be_same
+from pulse.common.dsn import as_url, database_of, hosts_of, is_dsn, may_be_same
 from pulse.config import redact_dsn
 
 
-@pytest.mark.parametrize(
-    ("dsn", "shown"),
-    [
-        ("postgresql:///db", "postgresql:///db"),
-        ("postgresql://ann@h:5432/db", "postgresql://ann@h:5432/db"),
-        ("postgresql://ann:pw@h:5432/db", "postgresql://ann:***@h:5432/db"),
-        ("postgres://ann:p%40w@h1,h2:5433/db?sslmode=require", "postgres://ann:***@h1,h2:5433/db?sslmode=require"),
-        ("postgresql://:pw@h", "postgresql://:***@h"),
-        ("postgresql://ann:p@w@h/db", "postgresql://ann:***@h/db"),
-        ("postgresql://ann:p/w?x#y@h/db", "postgresql://ann:***@h/db"),
-        ("postgresql:///db?user=ann&password=pw&host=h", "postgresql:///db?user=ann&password=***&host=h"),
-        ("postgresql:///db?pass%77ord=pw", "postgresql:///db?pass%77ord=***"),
-        ("postgresql:///db?sslpassword=pw", "postgresql:///db?sslpassword=***"),
-        ("postgresql:///db?passfile=/f", "postgresql:///db?passfile=/f"),
-        ("host=h password=pw dbname=db", "host=h password=*** dbname=db"),
-        ("host=h PASSWORD = pw dbname=db", "host=h PASSWORD = *** dbname=db"),
-        (r"password='it\'s me' host=h", "password=*** host=h"),
-        (r"password=two\ words host=h", "password=*** host=h"),
-        ("host=h sslpassword=pw", "host=h sslpassword=***"),
-        ("password='never closed host=h", "password=***"),
-        ("host=h dbname=db", "host=h dbname=db"),
-        ("", ""),
-    ],
-)
+@pytest.mark.parametrize(("dsn", "shown"), [
+    ("postgresql:///db", "postgresql:///db"),
+    ("postgresql://ann@h:5432/db", "postgresql://ann@h:5432/db"),
+    ("postgresql://ann:pw@h:5432/db", "postgresql://ann:***@h:5432/db"),
+    ("postgres://ann:p%40w@h1,h2:5433/db?sslmode=require", "postgres://ann:***@h1,h2:5433/db?sslmode=require"),
+    ("postgresql://:pw@h", "postgresql://:***@h"),
+    ("postgresql://ann:p@w@h/db", "postgresql://ann:***@h/db"),
+    ("postgresql://ann:p/w?x#y@h/db", "postgresql://ann:***@h/db"),
+    ("postgresql:///db?user=ann&password=pw&host=h", "postgresql:///db?user=ann&password=***&host=h"),
+    ("postgresql:///db?pass%77ord=pw", "postgresql:///db?pass%77ord=***"),
+    ("postgresql:///db?sslpassword=pw", "postgresql:///db?sslpassword=***"),
+    ("postgresql:///db?passfile=/f", "postgresql:///db?passfile=/f"),
+    ("host=h password=pw dbname=db", "host=h password=*** dbname=db"),
+    ("host=h PASSWORD = pw dbname=db", "host=h PASSWORD = *** dbname=db"),
+    (r"password='it\'s me' host=h", "password=*** host=h"),
+    (r"password=two\ words host=h", "password=*** host=h"),
+    ("host=h sslpassword=pw", "host=h sslpassword=***"),
+    ("password='never closed host=h", "password=***"),
+    ("host=h dbname=db", "host=h dbname=db"),
+    ("", ""),
+])  # fmt: skip
 def test_passwords_are_hidden(dsn: str, shown: str) -> None:
     assert redact_dsn(dsn) == shown
+
+
+@pytest.mark.parametrize(
+    ("dsn", "urls"),
+    [
+        ("postgresql:///db", ["postgresql:///db"]),
+        ("postgresql:///db?host=/run/x&port=5", ["postgresql:///db?host=/run/x&port=5"]),
+        ("postgresql://u@a:1,b:2/db?x=1", ["postgresql://u@a:1/db?x=1", "postgresql://u@b:2/db?x=1"]),
+        ("postgresql:///db?host=a,b&port=1,2", ["postgresql:///db?host=a&port=1", "postgresql:///db?host=b&port=2"]),
+        (
+            "host=a,b port=1 dbname=db",
+            ["postgresql:///?host=a&port=1&dbname=db", "postgresql:///?host=b&port=1&dbname=db"],
+        ),
+    ],
+)
+def test_each_host_has_a_url(dsn: str, urls: list[str]) -> None:
+    assert hosts_of(dsn) == urls
 
 
 SECRET = st.text(st.sampled_from("Zq/?#@:&=' \\%,[]"), min_size=1, max_size=12).map(lambda text: f"Zq9{text}Zq9")
@@ -63,23 +77,20 @@ def test_any_text_can_be_shown(text: str) -> None:
             as_url(one)
 
 
-@pytest.mark.parametrize(
-    ("dsn", "database"),
-    [
-        ("postgresql://ann:hidden-word@h:5433/db?sslmode=require", "h:5433/db"),
-        ("postgres://h/db", "h:5432/db"),
-        ("postgresql://h2:1,h1/db", "h1:5432,h2:1/db"),
-        ("postgresql://[::1]:1,[::2]/db", "[::1]:1,[::2]:5432/db"),
-        ("postgresql:///db?host=/run/pg&port=1&user=ann", "/run/pg:1/db"),
-        ("postgresql://%2Frun%2Fpg/d%40b", "/run/pg:5432/d@b"),
-        ("postgresql:///?host=/a,/b&port=1,2&dbname=db", "/a:1,/b:2/db"),
-        ("postgresql:///?host=/a,/b&port=1&database=db", "/a:1,/b:1/db"),
-        ("host=h port=1 dbname=db user=ann password=hidden-word", "h:1/db"),
-        ("service=staging", ":5432/?service=staging"),
-        ("postgresql://ann:hidden/word@h/db", ""),
-        ("nonsense", ""),
-    ],
-)
+@pytest.mark.parametrize(("dsn", "database"), [
+    ("postgresql://ann:hidden-word@h:5433/db?sslmode=require", "h:5433/db"),
+    ("postgres://h/db", "h:5432/db"),
+    ("postgresql://h2:1,h1/db", "h1:5432,h2:1/db"),
+    ("postgresql://[::1]:1,[::2]/db", "[::1]:1,[::2]:5432/db"),
+    ("postgresql:///db?host=/run/pg&port=1&user=ann", "/run/pg:1/db"),
+    ("postgresql://%2Frun%2Fpg/d%40b", "/run/pg:5432/d@b"),
+    ("postgresql:///?host=/a,/b&port=1,2&dbname=db", "/a:1,/b:2/db"),
+    ("postgresql:///?host=/a,/b&port=1&database=db", "/a:1,/b:1/db"),
+    ("host=h port=1 dbname=db user=ann password=hidden-word", "h:1/db"),
+    ("service=staging", ":5432/?service=staging"),
+    ("postgresql://ann:hidden/word@h/db", ""),
+    ("nonsense", ""),
+])  # fmt: skip
 def test_which_database_it_is(dsn: str, database: str) -> None:
     assert database_of(dsn) == database
 

@@ -6,24 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulse.common.duration import ABOVE_ZERO, ZERO_OR_MORE, seconds_of
+from pulse.common.duration import ABOVE_ZERO, ZERO_OR_MORE, exact, seconds_of
 from pulse.common.text import duration
 
 
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [
-        ("90", 90.0),
-        ("0.25", 0.25),
-        (" 1e9 ", 1e9),
-        ("5m", 300.0),
-        ("2h30m", 9000.0),
-        ("1d 2h 3min 4s 5ms", 93784.005),
-        ("1.5h", 5400.0),
-        (".5M", 30.0),
-        ("500ms", 0.5),
-    ],
-)
+@pytest.mark.parametrize(("text", "seconds"), [
+    ("90", 90.0), ("0.25", 0.25), (" 1e9 ", 1e9), ("5m", 300.0), ("2h30m", 9000.0), ("1d 2h 3min 4s 5ms", 93784.005),
+    ("1.5h", 5400.0), (".5M", 30.0), ("500ms", 0.5),
+])  # fmt: skip
 def test_understood(text: str, seconds: float) -> None:
     assert seconds_of(text) == seconds
 
@@ -47,3 +37,11 @@ def test_zero_is_refused_unless_it_is_allowed() -> None:
 @given(st.floats(min_value=0.001, max_value=1e9))
 def test_what_pulse_shows_can_be_typed(seconds: float) -> None:
     assert seconds_of(duration(seconds)) <= seconds + 0.05 + 1e-9
+
+
+@pytest.mark.parametrize(("seconds", "text"), [
+    (604_800.0, "7d"), (5400, "1h30m"), (90, "1m30s"), (0.5, "0.5s"), (86_400.25, "1d0.25s"), (0, "0"), (1e9, "1e+09"),
+])  # fmt: skip
+def test_what_is_written_is_read(seconds: float, text: str) -> None:
+    assert exact(seconds) == text
+    assert seconds_of(text, zero=True) == seconds

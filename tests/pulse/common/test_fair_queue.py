@@ -49,8 +49,7 @@ async def test_who_asks_for_little_does_not_wait_for_who_asks_for_much() -> None
     await line.come("modest", "modest 1")
     await line.come(None, "own 0")
     await line.come(None, "own 1")
-    assert line.served == ["greedy 0"]
-    assert line.turns.waiting == 8
+    assert (line.served, line.turns.waiting) == (["greedy 0"], 8)
     await line.over()
     expected = ["own 0", "own 1", "modest 0", "other 0", "greedy 1", "modest 1", "greedy 2", "greedy 3"]
     assert line.served == ["greedy 0", *expected]
@@ -83,8 +82,7 @@ async def test_who_gives_up_takes_no_place_away() -> None:
     await line.come("c", "third")
     second.cancel()
     await line.over()
-    assert line.served == ["first", "third"]
-    assert line.turns._free == 1
+    assert (line.served, line.turns._free) == (["first", "third"], 1)
 
 
 async def test_who_gives_up_at_its_turn_gives_the_place_on() -> None:
@@ -99,8 +97,7 @@ async def test_who_gives_up_at_its_turn_gives_the_place_on() -> None:
     second.cancel()
     await line.come("c", "third")
     await line.over()
-    assert line.served == ["first", "third"]
-    assert line.turns._free == 1
+    assert (line.served, line.turns._free) == (["first", "third"], 1)
 
 
 async def test_who_gives_up_is_not_kept() -> None:

@@ -11,17 +11,14 @@ from pulse.common.ids import hex_digits, short_ids, uuid7s
 FIRST = "0190163d-8694-739b-aea5-966c26f8ad91"
 
 
-@pytest.mark.parametrize(
-    ("other", "length"),
-    [
-        (FIRST, 13),  # the same one twice
-        ("0190163e-8694-739b-aea5-966c26f8ad91", 13),
-        ("0190163d-8694-839b-aea5-966c26f8ad91", 15),
-        ("0190163d-8694-739c-aea5-966c26f8ad91", 18),
-        ("0190163d-8694-739b-bea5-966c26f8ad91", 20),
-        ("0190163d-8694-739b-aea5-966c26f8ad92", 36),
-    ],
-)
+@pytest.mark.parametrize(("other", "length"), [
+    (FIRST, 13),  # the same one twice
+    ("0190163e-8694-739b-aea5-966c26f8ad91", 13),
+    ("0190163d-8694-839b-aea5-966c26f8ad91", 15),
+    ("0190163d-8694-739c-aea5-966c26f8ad91", 18),
+    ("0190163d-8694-739b-bea5-966c26f8ad91", 20),
+    ("0190163d-8694-739b-aea5-966c26f8ad92", 36),
+])  # fmt: skip
 def test_short_ids(other: str, length: int) -> None:
     """At least the time; never a dash at the end."""
     assert short_ids([UUID(FIRST).bytes, UUID(other).bytes]) == [FIRST[:length], other[:length]]

@@ -24,47 +24,25 @@ pytestmark = [pytest.mark.process, pytest.mark.postgres]
 
 # Kind of the request -> body of the ``ok`` frame that answers it.
 CLIENT_ANSWERS: Final[Mapping[str, type[Struct]]] = {
-    "submit": answers.Submitted,
-    "jobs.list": answers.JobPageAnswer,
-    "jobs.find": answers.JobPageAnswer,
-    "jobs.get": answers.OneJob,
-    "jobs.why": answers.WhyAnswer,
-    "jobs.cancel": answers.ChangedAnswer,
-    "jobs.retry": answers.ChangedAnswer,
-    "jobs.delete": answers.ChangedAnswer,
-    "jobs.change": answers.ChangedAnswer,
-    "jobs.stack": answers.Stack,
-    "schedules.find": answers.SchedulePageAnswer,
-    "schedules.list": answers.SchedulePageAnswer,
-    "schedules.get": answers.OneSchedule,
-    "schedules.create": answers.OneSchedule,
-    "schedules.update": answers.OneSchedule,
-    "schedules.delete": answers.Identity,
-    "schedules.pause": answers.OneSchedule,
-    "schedules.resume": answers.OneSchedule,
-    "schedules.trigger": answers.Identity,
-    "schedules.preview": answers.PreviewAnswer,
-    "schedules.declare": answers.DeclaredAnswer,
-    "dispatch.pause": answers.Gate,
-    "dispatch.resume": answers.Gate,
-    "dispatch.status": answers.Gate,
-    "topics.list": answers.TopicPage,
-    "topics.get": answers.OneTopic,
-    "topics.set": answers.OneTopic,
-    "topics.unset": answers.OneTopic,
-    "audit.list": answers.ActionPage,
-    "workers.list": answers.WorkerList,
-    "stats": Stats,
-    "status": answers.StatusAnswer,
-    "ping": answers.Done,
-}
+    "submit": answers.Submitted, "jobs.list": answers.JobPageAnswer, "jobs.find": answers.JobPageAnswer,
+    "jobs.get": answers.OneJob, "jobs.why": answers.WhyAnswer, "jobs.cancel": answers.ChangedAnswer,
+    "jobs.retry": answers.ChangedAnswer, "jobs.delete": answers.ChangedAnswer, "jobs.change": answers.ChangedAnswer,
+    "jobs.stack": answers.Stack, "schedules.find": answers.SchedulePageAnswer,
+    "schedules.list": answers.SchedulePageAnswer, "schedules.get": answers.OneSchedule,
+    "schedules.create": answers.OneSchedule, "schedules.update": answers.OneSchedule,
+    "schedules.delete": answers.Identity, "schedules.pause": answers.OneSchedule,
+    "schedules.resume": answers.OneSchedule, "schedules.trigger": answers.Identity,
+    "schedules.preview": answers.PreviewAnswer, "schedules.declare": answers.DeclaredAnswer,
+    "dispatch.pause": answers.Gate, "dispatch.resume": answers.Gate, "dispatch.status": answers.Gate,
+    "topics.list": answers.TopicPage, "topics.get": answers.OneTopic, "topics.set": answers.OneTopic,
+    "topics.unset": answers.OneTopic, "audit.list": answers.ActionPage, "workers.list": answers.WorkerList,
+    "workers.drain": answers.Done,
+    "stats": Stats, "status": answers.StatusAnswer, "ping": answers.Done,
+}  # fmt: skip
 SUPERVISOR_ANSWERS: Final[Mapping[str, type[Struct]]] = {
-    "status": answers.StatusAnswer,
-    "ping": answers.Done,
-    "actors.restart": answers.Restarted,
-    "drain": answers.Done,
+    "status": answers.StatusAnswer, "ping": answers.Done, "actors.restart": answers.Restarted, "drain": answers.Done,
     "logs": answers.LogPage,
-}
+}  # fmt: skip
 # Declared, and told in none of these answers: what was left out of a row, of a gate, or of the asker's sight.
 NOT_TOLD: Final = frozenset({"concealed", "omitted", "topics_omitted", "as_of", "error"})
 
@@ -187,6 +165,7 @@ def ask_about_the_system(whole: Whole, heard: Heard) -> None:
     until(lambda: ask("stats")["series"]["times"], "a step of the history", 30)
     until(lambda: ask("topics.get", topic="default")["topic"]["retention"], "the retention has begun", 30)
     assert ask("status")["jobs"]
+    ask("workers.drain", worker=ask("workers.list")["workers"][0]["identity"])
     bodies: dict[str, dict[str, object]] = {"logs": {"lines": 5}, "actors.restart": {"name": "scheduler"}}
     for kind, shape in SUPERVISOR_ANSWERS.items():
         heard.take(kind, shape, whole.ask_supervisor(kind, **bodies.get(kind, {})))

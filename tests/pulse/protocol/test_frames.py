@@ -113,6 +113,15 @@ def test_the_limit_comes_before_the_memory() -> None:
     assert FrameReader(max_frame_bytes=100).feed(framed(msgpack.packb(["k", 1, {"a": "x" * 91}]))[:104]) != []
 
 
+def test_how_long_the_frame_will_be_that_has_begun() -> None:
+    reader, data = FrameReader(), encode("ping", 1, {})
+    told = []
+    for at in range(len(data)):
+        reader.feed(data[at : at + 1])
+        told.append(reader.begun_bytes)
+    assert told == [0] * 3 + [len(data)] * (len(data) - 4) + [0]
+
+
 def _array(filling: bytes) -> bytes:
     return b"\x93\xa4ping\x01\x81\xa1x\xdd" + struct.pack(">I", len(filling)) + filling
 
@@ -187,21 +196,14 @@ def test_a_detail_must_suit_its_outcome(outcome: str, detail: object, fits: bool
             check_result(result)
 
 
-@pytest.mark.parametrize(
-    ("kind", "body", "said"),
-    [
-        ("jobs.list", {"limit": 0}, " - at `$.limit`, which is 0"),
-        ("jobs.list", {"topic": 5}, " - at `$.topic`, which is 5"),
-        (
-            "submit",
-            {"jobs": [{"name": "n"}, {"name": "n", "delay_s": -1.5}]},
-            " - at `$.jobs[1].delay_s`, which is -1.5",
-        ),
-        ("submit", {"jobs": [{"name": "x" * 201}]}, f" - at `$.jobs[0].name`, which is '{'x' * 59}"),
-        ("submit", {"jobs": [{"priority": 1}]}, " - at `$.jobs[0]`"),  # what is missing has no value
-        ("submit", {"jobs": [{"name": "x" * 100_000}]}, " - at `$.jobs[0].name`"),  # nobody looks through so much
-    ],
-)
+@pytest.mark.parametrize(("kind", "body", "said"), [
+    ("jobs.list", {"limit": 0}, " - at `$.limit`, which is 0"),
+    ("jobs.list", {"topic": 5}, " - at `$.topic`, which is 5"),
+    ("submit", {"jobs": [{"name": "n"}, {"name": "n", "delay_s": -1.5}]}, " - at `$.jobs[1].delay_s`, which is -1.5"),
+    ("submit", {"jobs": [{"name": "x" * 201}]}, f" - at `$.jobs[0].name`, which is '{'x' * 59}"),
+    ("submit", {"jobs": [{"priority": 1}]}, " - at `$.jobs[0]`"),  # what is missing has no value
+    ("submit", {"jobs": [{"name": "x" * 100_000}]}, " - at `$.jobs[0].name`"),  # nobody looks through so much
+])  # fmt: skip
 def test_what_does_not_fit_is_shown(kind: str, body: dict[str, object], said: str) -> None:
     with pytest.raises(ProtocolError) as refused:
         decode_body(ALLOWED[Role.CLIENT][kind], only(encode(kind, 9, body)))

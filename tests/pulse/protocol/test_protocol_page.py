@@ -82,9 +82,7 @@ def test_values_that_occur_in_several_places_are_described_once() -> None:
     _, arrays, maps = _tables(section(PAGE, "2. Values"))
     documented = _documented(arrays, "array") | _documented(maps, "map")
     assert documented == {name: wiretypes.fields(struct) for name, struct in PARTS.items()}
-    assert {row["array"] for row in arrays} == {
-        name for name, struct in PARTS.items() if struct.__struct_config__.array_like
-    }
+    assert {row["array"] for row in arrays} == {n for n, s in PARTS.items() if s.__struct_config__.array_like}
 
 
 def test_every_client_request_has_its_answer_described() -> None:
@@ -100,14 +98,11 @@ def _columns(statement: str) -> set[str]:
     return {re.split(r"[ .]", column.strip())[-1] for column in selected}
 
 
-@pytest.mark.parametrize(
-    ("columns", "start", "end"),
-    [
-        (_columns("get_job") - {"history"}, "A **row** is", "`history` is"),
-        (set(ATTEMPT), "`history` is", "A **schedule row**"),
-        (_columns("get_schedule"), "A **schedule row**", "A **worker row**"),
-    ],
-)
+@pytest.mark.parametrize(("columns", "start", "end"), [
+    (_columns("get_job") - {"history"}, "A **row** is", "`history` is"),
+    (set(ATTEMPT), "`history` is", "A **schedule row**"),
+    (_columns("get_schedule"), "A **schedule row**", "A **worker row**"),
+])  # fmt: skip
 def test_rows_are_described_with_their_columns(columns: set[str], start: str, end: str) -> None:
     text = " ".join(section(PAGE, CLIENT).split())
     assert set(re.findall(r"`(\w+)`", text[text.index(start) : text.index(end)])) - {"history"} == columns

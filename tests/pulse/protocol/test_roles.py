@@ -74,14 +74,11 @@ class TestGrants:
         assert grants.shared
         assert not read_grants(None, None).shared
 
-    @pytest.mark.parametrize(
-        ("users", "groups", "message"),
-        [
-            ("no-such-one:viewer", None, "allow_users: there is no user 'no-such-one' on this machine"),
-            (None, "no-such-one:viewer", "allow_groups: there is no group 'no-such-one' on this machine"),
-            ("root:viewer,0:client", None, "allow_users: user '0' is there twice: each once is allowed"),
-        ],
-    )
+    @pytest.mark.parametrize(("users", "groups", "message"), [
+        ("no-such-one:viewer", None, "allow_users: there is no user 'no-such-one' on this machine"),
+        (None, "no-such-one:viewer", "allow_groups: there is no group 'no-such-one' on this machine"),
+        ("root:viewer,0:client", None, "allow_users: user '0' is there twice: each once is allowed"),
+    ])  # fmt: skip
     def test_mistakes(self, users: str | None, groups: str | None, message: str) -> None:
         with pytest.raises(ConfigError) as caught:
             read_grants(users, groups)
@@ -96,9 +93,7 @@ class TestGrants:
 
 def test_a_refusal_is_told_once_in_a_while_with_the_number_of_those_between() -> None:
     refused = Refused(again_s=60.0)
-    assert [refused.count(("1", "drain"), now_s) for now_s in (0.0, 1.0, 59.0, 60.0, 61.0)] == [
-        *(1, None, None, 3, None)
-    ]
+    assert [refused.count(("1", "drain"), t) for t in (0.0, 1.0, 59.0, 60.0, 61.0)] == [*(1, None, None, 3, None)]
     assert refused.count(("1", "logs"), 1.0) == 1
     assert refused.count(("2", "drain"), 1.0) == 1
 
@@ -106,13 +101,9 @@ def test_a_refusal_is_told_once_in_a_while_with_the_number_of_those_between() ->
 class TestConceal:
     def test_contents_go_and_that_is_said(self) -> None:
         job = {
-            "id": b"1",
-            "schedule": b"2",
-            "args": "{}",
-            "result": None,
-            "last_error": "e",
+            "id": b"1", "schedule": b"2", "args": "{}", "result": None, "last_error": "e",
             "history": [{"attempt": 1, "progress": "1"}],
-        }
+        }  # fmt: skip
         history = [{"attempt": 1, "concealed": True}]
         rest = {"id": b"1", "schedule": b"2", "last_error": "e", "history": history, "concealed": True}
         assert conceal({"job": job}) == {"job": rest}

@@ -17,25 +17,22 @@ def shown(setting: str, args: object, name: str | None = "charge") -> object:
     return json.loads(answer["args"])
 
 
-@pytest.mark.parametrize(
-    ("setting", "args", "seen"),
-    [
-        ("password", {"password": 1, "user": "a"}, {"password": "***", "user": "a"}),
-        ("password", {"a": [{"b": {"Password": [1, 2]}}]}, {"a": [{"b": {"Password": "***"}}]}),
-        ("PASSWORD", {"password": None}, {"password": "***"}),
-        ("password", {"passwords": 1}, {"passwords": 1}),
-        ("card.number", {"number": 1, "card": {"number": 2}}, {"number": 1, "card": {"number": "***"}}),
-        ("card.number", {"card": [{"number": 2}, 3]}, {"card": [{"number": "***"}, 3]}),
-        ("card.*", {"card": {"a": 1, "b": {"c": 2}}, "d": 3}, {"card": {"a": "***", "b": "***"}, "d": 3}),
-        ("*.number", {"number": 1, "card": {"number": 2}}, {"number": 1, "card": {"number": "***"}}),
-        ("*", {"a": 1, "b": {"c": 2}}, {"a": "***", "b": "***"}),
-        ("pin, card.number", {"pin": 1, "card": {"number": 2}}, {"pin": "***", "card": {"number": "***"}}),
-        ("charge:pin", {"pin": 1}, {"pin": "***"}),
-        ("refund:pin", {"pin": 1}, {"pin": 1}),
-        ("card", {"$pulse": "fernet", "data": "card"}, {"$pulse": "fernet", "data": "card"}),
-        ("data", {"$pulse": "fernet", "data": "card"}, {"$pulse": "fernet", "data": "card"}),
-    ],
-)
+@pytest.mark.parametrize(("setting", "args", "seen"), [
+    ("password", {"password": 1, "user": "a"}, {"password": "***", "user": "a"}),
+    ("password", {"a": [{"b": {"Password": [1, 2]}}]}, {"a": [{"b": {"Password": "***"}}]}),
+    ("PASSWORD", {"password": None}, {"password": "***"}),
+    ("password", {"passwords": 1}, {"passwords": 1}),
+    ("card.number", {"number": 1, "card": {"number": 2}}, {"number": 1, "card": {"number": "***"}}),
+    ("card.number", {"card": [{"number": 2}, 3]}, {"card": [{"number": "***"}, 3]}),
+    ("card.*", {"card": {"a": 1, "b": {"c": 2}}, "d": 3}, {"card": {"a": "***", "b": "***"}, "d": 3}),
+    ("*.number", {"number": 1, "card": {"number": 2}}, {"number": 1, "card": {"number": "***"}}),
+    ("*", {"a": 1, "b": {"c": 2}}, {"a": "***", "b": "***"}),
+    ("pin, card.number", {"pin": 1, "card": {"number": 2}}, {"pin": "***", "card": {"number": "***"}}),
+    ("charge:pin", {"pin": 1}, {"pin": "***"}),
+    ("refund:pin", {"pin": 1}, {"pin": 1}),
+    ("card", {"$pulse": "fernet", "data": "card"}, {"$pulse": "fernet", "data": "card"}),
+    ("data", {"$pulse": "fernet", "data": "card"}, {"$pulse": "fernet", "data": "card"}),
+])  # fmt: skip
 def test_what_is_hidden(setting: str, args: object, seen: object) -> None:
     """By the end of the path, wherever it is; nothing else changes, and what is encrypted stays to be opened."""
     assert shown(setting, args) == seen

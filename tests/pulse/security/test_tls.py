@@ -11,15 +11,11 @@ from pulse.protocol import encode_error
 from pulse.security.tls import client_context, reason_of
 
 
-@pytest.mark.parametrize(
-    ("answer", "told"),
-    [
-        (encode_error(None, "bad_request", "not a frame"), "it does not speak TLS"),
-        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "it does not speak TLS"),
-        (b"\x15\x03\x03\x00\x02\x02\x28", "TLS failed: sslv3 alert handshake failure"),
-    ],
-    ids=["plain", "http", "alert"],
-)
+@pytest.mark.parametrize(("answer", "told"), [
+    (encode_error(None, "bad_request", "not a frame"), "it does not speak TLS"),
+    (b"HTTP/1.1 400 Bad Request\r\n\r\n", "it does not speak TLS"),
+    (b"\x15\x03\x03\x00\x02\x02\x28", "TLS failed: sslv3 alert handshake failure"),
+], ids=["plain", "http", "alert"])  # fmt: skip
 def test_why_a_handshake_failed(answer: bytes, told: str) -> None:
     answered = ssl.MemoryBIO()
     client = client_context(None, None, None).wrap_bio(answered, ssl.MemoryBIO(), server_hostname="localhost")

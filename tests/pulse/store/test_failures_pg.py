@@ -30,36 +30,24 @@ BAD_JOBS: Final[dict[str, dict[str, Any]]] = {
     **{f"args: {name}": {"args": f'{{"a": {value}}}'} for name, value in BAD_JSON.items()},
     **{f"args: {value}": {"args": value} for value in ("[]", "null", "1", '"{}"')},
     **{f"name: {name}": {"name": value} for name, value in BAD_TEXT.items()},
-    **{f"topic: {name}": {"topic": value} for name, value in BAD_TEXT.items()},
-    "name: empty": {"name": ""},
-    "name: long": {"name": "x" * 201},
-    "topic: long": {"topic": "x" * 201},
-    "priority": {"priority": 101},
-    "priority: no smallint": {"priority": 40_000},
-    "max_attempts": {"max_attempts": 0},
-    "max_attempts: no int": {"max_attempts": 2**31},
-    "timeout_s": {"timeout_s": 0.0},
-    "timeout_s: NaN": {"timeout_s": math.nan},
-    "run_at: NaN": {"run_at": math.nan},
-    "run_at: infinite": {"run_at": math.inf},
-    "run_at: beyond": {"run_at": 1e18},
-    "run_at: before Christ": {"run_at": -1e11},
-    "run_at: year 10000": {"run_at": 253_402_300_800.0},
-    "delay_s: NaN": {"delay_s": math.nan},
-    "delay_s: infinite": {"delay_s": math.inf},
+    **{f"topic: {name}": {"topic": value} for name, value in BAD_TEXT.items()}, "name: empty": {"name": ""},
+    "name: long": {"name": "x" * 201}, "topic: long": {"topic": "x" * 201}, "priority": {"priority": 101},
+    "priority: no smallint": {"priority": 40_000}, "max_attempts": {"max_attempts": 0},
+    "max_attempts: no int": {"max_attempts": 2**31}, "timeout_s": {"timeout_s": 0.0},
+    "timeout_s: NaN": {"timeout_s": math.nan}, "run_at: NaN": {"run_at": math.nan},
+    "run_at: infinite": {"run_at": math.inf}, "run_at: beyond": {"run_at": 1e18},
+    "run_at: before Christ": {"run_at": -1e11}, "run_at: year 10000": {"run_at": 253_402_300_800.0},
+    "delay_s: NaN": {"delay_s": math.nan}, "delay_s: infinite": {"delay_s": math.inf},
     "delay_s: beyond": {"delay_s": 1e18},
-}
+}  # fmt: skip
 BAD_ENDINGS: Final[dict[str, dict[str, Any]]] = {
     **{f"error: {name}": {"error": value} for name, value in BAD_TEXT.items()},
     **{f"progress: {name}": {"progress": value} for name, value in BAD_JSON.items()},
     "no reason": {"kind": EndingKind.DISCARDED, "error": None},
-    "empty reason": {"kind": EndingKind.DISCARDED, "error": ""},
-    "delay_s: NaN": {"delay_s": math.nan},
-    "delay_s: infinite": {"delay_s": math.inf},
-    "delay_s: beyond": {"delay_s": 1e18},
-    "exit code": {"exit_code": 2**31},
-    "attempt": {"attempt": 2**31},
-}
+    "empty reason": {"kind": EndingKind.DISCARDED, "error": ""}, "delay_s: NaN": {"delay_s": math.nan},
+    "delay_s: infinite": {"delay_s": math.inf}, "delay_s: beyond": {"delay_s": 1e18},
+    "exit code": {"exit_code": 2**31}, "attempt": {"attempt": 2**31},
+}  # fmt: skip
 
 
 async def refused(doing: Awaitable[object]) -> None:
@@ -142,14 +130,11 @@ async def test_other_errors_are_not_bad_rows(store: Store, connection: Sql) -> N
             await hot.execute("SET statement_timeout = 10; SELECT pg_sleep(5)")
 
 
-@pytest.mark.parametrize(
-    ("change", "told"),
-    [
-        ("starts_at = '0001-01-01 00:00+00'", "starts_at must lie in the years 1 to 9999"),
-        ("overlap = 'never'", 'new row for relation "schedules" violates check constraint "schedules_overlap"'),
-        ("name = NULL", 'null value in column "name" of relation "schedules" violates not-null constraint'),
-    ],
-)
+@pytest.mark.parametrize(("change", "told"), [
+    ("starts_at = '0001-01-01 00:00+00'", "starts_at must lie in the years 1 to 9999"),
+    ("overlap = 'never'", 'new row for relation "schedules" violates check constraint "schedules_overlap"'),
+    ("name = NULL", 'null value in column "name" of relation "schedules" violates not-null constraint'),
+])  # fmt: skip
 async def test_no_row_is_told(connection: Sql, change: str, told: str) -> None:
     """PostgreSQL's error has the row, with args that may be hidden; that part is left out."""
     await connection.execute("SELECT pulse.create_schedule('n', every_s => 5, args => '{\"pin\": 1234}')")

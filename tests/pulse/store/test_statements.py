@@ -116,9 +116,7 @@ def test_no_sql_elsewhere() -> None:
 
 
 def test_every_guard_has_a_mutant() -> None:
-    guarded = {
-        name for name, statement in STATEMENTS.items() if "Guard: none" not in " ".join(statement.header.split())
-    }
+    guarded = {name for name, one in STATEMENTS.items() if "Guard: none" not in " ".join(one.header.split())}
     tried = {name for name in guarded if sql_operators.mutants_of(name)}
     assert guarded - tried - tabled.mutants().keys() == set()
 
@@ -151,26 +149,23 @@ def test_parse_takes_one_set_of_names() -> None:
         parse(GOOD, GOOD)
 
 
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        ("SELECT 1;\n" + GOOD, "without a name"),
-        ("SELECT 1;\n", "without a name"),
-        (GOOD + "SELECT 2;\n", "exactly one"),
-        (GOOD.replace(":one", ":some"), "without a name"),
-        (GOOD + GOOD.replace(": a :one", ": b :some"), "exactly one"),
-        (GOOD + GOOD, "there twice"),
-        (SHARED + SHARING + SHARED, "there twice"),
-        (SHARED + SHARING + GOOD.replace(" a ", " f "), "there twice"),
-        (SHARED + GOOD, "no statement includes the fragment f"),
-        (SHARING, "no fragment f"),
-        (SHARED.replace("y", "-- :include f") + SHARING, "includes itself"),
-        (SHARED.replace("What:", "Why:") + SHARING, "lacks What:"),
-        (GOOD.replace("SELECT 1;", "SELECT 1"), "exactly one"),
-        (GOOD.replace("SELECT 1;", ""), "exactly one"),
-        *((GOOD.replace(f"{word}:", ""), f"lacks {word}:") for word in ("What", "Args", "Guard", "Returns")),
-    ],
-)
+@pytest.mark.parametrize(("text", "reason"), [
+    ("SELECT 1;\n" + GOOD, "without a name"),
+    ("SELECT 1;\n", "without a name"),
+    (GOOD + "SELECT 2;\n", "exactly one"),
+    (GOOD.replace(":one", ":some"), "without a name"),
+    (GOOD + GOOD.replace(": a :one", ": b :some"), "exactly one"),
+    (GOOD + GOOD, "there twice"),
+    (SHARED + SHARING + SHARED, "there twice"),
+    (SHARED + SHARING + GOOD.replace(" a ", " f "), "there twice"),
+    (SHARED + GOOD, "no statement includes the fragment f"),
+    (SHARING, "no fragment f"),
+    (SHARED.replace("y", "-- :include f") + SHARING, "includes itself"),
+    (SHARED.replace("What:", "Why:") + SHARING, "lacks What:"),
+    (GOOD.replace("SELECT 1;", "SELECT 1"), "exactly one"),
+    (GOOD.replace("SELECT 1;", ""), "exactly one"),
+    *((GOOD.replace(f"{word}:", ""), f"lacks {word}:") for word in ("What", "Args", "Guard", "Returns")),
+])  # fmt: skip
 def test_parse_refuses(text: str, reason: str) -> None:
     """A statement or fragment that is malformed, has a taken name, or is not alone in its block is refused."""
     with pytest.raises(ValueError, match=reason):

@@ -80,17 +80,14 @@ def test_where_servers_put_their_sockets(tmp_path: Path, place: Path, monkeypatc
 
 
 class TestServerStateDir:
-    @pytest.mark.parametrize(
-        ("env", "uid", "path"),
-        [
-            ({"PULSE_STATE_DIR": "/a", "STATE_DIRECTORY": "/b"}, ROOT, "/a"),
-            ({"STATE_DIRECTORY": "/b:/c", "XDG_STATE_HOME": "/x"}, USER, "/b"),
-            ({"XDG_STATE_HOME": "/x", "HOME": "/h"}, ROOT, "/var/lib/pulse"),
-            ({"XDG_STATE_HOME": "/x", "HOME": "/h"}, USER, "/x/pulse"),
-            ({"XDG_STATE_HOME": "x", "HOME": "/h"}, USER, "/h/.local/state/pulse"),
-            ({"HOME": "/h"}, USER, "/h/.local/state/pulse"),
-        ],
-    )
+    @pytest.mark.parametrize(("env", "uid", "path"), [
+        ({"PULSE_STATE_DIR": "/a", "STATE_DIRECTORY": "/b"}, ROOT, "/a"),
+        ({"STATE_DIRECTORY": "/b:/c", "XDG_STATE_HOME": "/x"}, USER, "/b"),
+        ({"XDG_STATE_HOME": "/x", "HOME": "/h"}, ROOT, "/var/lib/pulse"),
+        ({"XDG_STATE_HOME": "/x", "HOME": "/h"}, USER, "/x/pulse"),
+        ({"XDG_STATE_HOME": "x", "HOME": "/h"}, USER, "/h/.local/state/pulse"),
+        ({"HOME": "/h"}, USER, "/h/.local/state/pulse"),
+    ])  # fmt: skip
     def test_order(self, env: dict[str, str], uid: int, path: str) -> None:
         assert server_state_dir(env, uid=uid) == Path(path)
 

@@ -74,6 +74,17 @@ def test_a_tree_is_not_over_while_nobody_can_look(free: int) -> None:
         assert anyio.run(run) == 1
 
 
+def test_descriptors_are_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process_tree, "_SCARCE_S", 0.0)
+
+    async def run() -> None:
+        with free_descriptors(0), anyio.fail_after(5):
+            await process_tree.end_tree(process_tree.new_mark())
+
+    with pytest.raises(OSError, match="Too many open files"):
+        anyio.run(run)
+
+
 def test_what_cannot_be_looked_at_is_not_dead() -> None:
     gone = subprocess.Popen([sys.executable, "-c", ""])
     named = [(pid, processes.start_time(pid)) for pid in (os.getpid(), gone.pid)]

@@ -58,3 +58,16 @@ def test_a_process_that_is_gone() -> None:
     assert not processes.is_pending(2**22 + 1, 2**22 + 1, 1)
     with pytest.raises(ProcessLookupError, match="tgkill"):
         processes.signal_thread(2**22 + 1, 2**22 + 1, 0)
+
+
+def test_what_a_process_uses() -> None:
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as child:
+        found = processes.facts(child.pid)
+        assert found is not None
+        assert found.cpu_s < 1 < found.rss_bytes
+        assert found.uptime_s < 60
+        child.communicate()
+    mine = processes.facts(os.getpid())
+    assert mine is not None
+    assert (mine.state, mine.cpu_s > 0) == ("R", True)
+    assert processes.facts(2**22 + 1) is None

@@ -15,6 +15,7 @@ from pulse.worker import service
 from pulse.worker.execution import stacks
 from pulse.worker.execution.attempt import Attempt
 from pulse.worker.isolation.manager import Cells, ZygoteProcess
+from pulse.worker.isolation.messages import CellEnded, CellRefused, Forked
 from pulse.worker.options import HostOptions, PoolOptions
 from pulse.worker.service import Service
 from pulse.worker.status_pipe import NoteWriter
@@ -139,3 +140,34 @@ def test_what_is_stopped_between_its_naming_and_its_start(cause: str) -> None:
     attempt.stopped = "canceled" if cause == "stopped" else None
     cells.start(attempt)
     assert wing.endings == [RELEASED]
+
+
+class Run:
+    def __init__(self) -> None:
+        self.heard: list[object] = []
+
+    def forked(self, pid: int, pidfd: int) -> None:
+        self.heard.append((pid, pidfd))
+
+    def refused(self, ending: Outcome) -> None:
+        self.heard.append(ending)
+
+    def ended(self, message: CellEnded) -> None:
+        self.heard.append(message)
+
+
+def test_what_a_zygote_says_of_a_cell() -> None:
+    """It reaches that cell; what it says of one that is over changes nothing, and leaves no descriptor open."""
+    cells = Cells(Wing(), None, options(), Log())  # type: ignore[arg-type]  # nothing is run here
+    run = Run()
+    cells._runs[1] = run  # type: ignore[assignment]
+    pidfds = [os.pidfd_open(os.getpid()) for _ in range(2)]
+    for number, pidfd in enumerate(pidfds, 1):
+        cells._pass_on(Forked(number, 7), [pidfd])
+        cells._pass_on(CellRefused(number, "no pids"), [])
+        cells._pass_on(CellEnded(number, 0, 0.5, 4096), [])
+    refused = Outcome("error", "no process could be started for it: no pids")
+    assert run.heard == [(7, pidfds[0]), refused, CellEnded(1, 0, 0.5, 4096)]
+    os.close(pidfds[0])
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(pidfds[1])

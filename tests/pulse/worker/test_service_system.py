@@ -22,14 +22,12 @@ both_backends = pytest.mark.parametrize("backend", ["asyncio", "trio"])
 def test_hello_tells_what_it_serves() -> None:
     with at_work("--concurrency", "3") as (child, pool):
         hello = child.hello
-        assert hello["protocol"] == 1
-        assert hello["role"] == "worker"
+        assert (hello["protocol"], hello["role"]) == (1, "worker")
         assert hello["worker"].endswith(f"-{pool.process.pid}-0")
         assert hello["topics"] == ["default", "images"]
         assert {"echo", "echo-plain", "wait"} <= set(hello["names"])
         assert hello["handlers"]["echo"] == {"topic": "images", "max_attempts": 7, "timeout_s": 50.0, "max_crashes": 4}
-        assert hello["handlers"]["restless"] == {"stall_s": 0.5}
-        assert hello["handlers"]["wait"] == {}
+        assert (hello["handlers"]["restless"], hello["handlers"]["wait"]) == ({"stall_s": 0.5}, {})
         assert (hello["capacity"], hello["running"]) == (3, [])
         assert "session" not in hello
 
@@ -100,9 +98,7 @@ def test_results_of_one_turn_share_a_report() -> None:
 def test_what_a_handler_may_come_to(backend: str) -> None:
     with at_work("--backend", backend) as (child, _):
         check_endings(child, {
-            "nothing": ("ok", None),
-            "echo-plain": ("ok", "{}"),
-            "nan": ("error", "result is not JSON: "),
+            "nothing": ("ok", None), "echo-plain": ("ok", "{}"), "nan": ("error", "result is not JSON: "),
             "big": ("error", "TypeError: big() missing 1 required positional argument: 'size'"),
             "unknown": ("error", 'this worker has no handler named "unknown"'),
         })  # fmt: skip

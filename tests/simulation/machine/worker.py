@@ -234,15 +234,11 @@ class Worker:
 
     def _hello(self) -> Mapping[str, object]:
         body: dict[str, object] = {
-            "protocol": 1,
-            "role": "worker",
-            "worker": self.name,
-            "topics": ["default", "other"],
+            "protocol": 1, "role": "worker", "worker": self.name, "topics": ["default", "other"],
             "names": sorted(self._handlers),
             "handlers": {name: handler.declared() for name, handler in self._handlers.items()},
-            "capacity": 0 if self.desk.draining else self._capacity,
-            "running": self.desk.running_list(),
-        }
+            "capacity": 0 if self.desk.draining else self._capacity, "running": self.desk.running_list(),
+        }  # fmt: skip
         if self._session is not None:
             body["session"] = self._session
         return body

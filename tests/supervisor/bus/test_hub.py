@@ -18,16 +18,12 @@ def hello(name: str, pid: int) -> bytes:
     return encode("hello", None, {"name": name, "pid": pid})
 
 
-@pytest.mark.parametrize(
-    ("said", "events"),
-    [
-        (hello("pause", 7) + READY, [HelloReceived(), ReadyReceived()]),
-        (hello("watchdog", 7), [BusBroken("hello of watchdog (pid 7), not of pause (pid 7)")]),
-        (hello("pause", 8), [BusBroken("hello of pause (pid 8), not of pause (pid 7)")]),
-        (READY, [BusBroken("ready before hello")]),
-    ],
-    ids=["its own", "another's", "another process's", "none"],
-)
+@pytest.mark.parametrize(("said", "events"), [
+    (hello("pause", 7) + READY, [HelloReceived(), ReadyReceived()]),
+    (hello("watchdog", 7), [BusBroken("hello of watchdog (pid 7), not of pause (pid 7)")]),
+    (hello("pause", 8), [BusBroken("hello of pause (pid 8), not of pause (pid 7)")]),
+    (READY, [BusBroken("ready before hello")]),
+], ids=["its own", "another's", "another process's", "none"])  # fmt: skip
 @pytest.mark.parametrize("anyio_backend", ["trio"])
 @pytest.mark.anyio
 async def test_who_says_hello(said: bytes, events: list[Event]) -> None:

@@ -107,12 +107,9 @@ def test_the_user_changes_for_good() -> None:
     """As another user nothing of root is left, and the death signal, set afterwards, still holds."""
     code = "id -u; id -G; grep -E '^(Uid|CapPrm|CapEff)' /proc/self/status"
     done = subprocess.run(
-        wrapped(SHELL, "-c", code, options=("--user", "nobody", "--cwd", "/")),
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=10,
-    )
+        wrapped(SHELL, "-c", code, options=("--user", "nobody", "--cwd", "/")), capture_output=True, text=True,
+        check=True, timeout=10,
+    )  # fmt: skip
     uid, groups, uids, permitted, effective = done.stdout.splitlines()
     assert uid == "65534"
     assert "0" not in groups.split()

@@ -107,17 +107,11 @@ class TestRefusals:
             assert (request, code) == (0, "bad_request")
             assert "pulse.sock" in message
 
-    @pytest.mark.parametrize(
-        ("data", "code"),
-        [
-            (b"\xff\xff\xff\xff", "too_large"),
-            ((MAX_FRAME_BYTES + 1).to_bytes(4, "big"), "too_large"),
-            (b"\x00\x00\x00\x00", "bad_request"),
-            (b"\x00\x00\x00\x02\xc1\xc1", "bad_request"),
-            (b"GET / HTTP/1.1\r\n\r\n", "too_large"),
-        ],
-        ids=["longest length", "one too many", "empty", "no msgpack", "http"],
-    )
+    @pytest.mark.parametrize(("data", "code"), [
+        (b"\xff\xff\xff\xff", "too_large"), ((MAX_FRAME_BYTES + 1).to_bytes(4, "big"), "too_large"),
+        (b"\x00\x00\x00\x00", "bad_request"), (b"\x00\x00\x00\x02\xc1\xc1", "bad_request"),
+        (b"GET / HTTP/1.1\r\n\r\n", "too_large"),
+    ], ids=["longest length", "one too many", "empty", "no msgpack", "http"])  # fmt: skip
     def test_garbage_gets_an_error_with_nil(self, rig: Rig, data: bytes, code: str) -> None:
         """A broken frame gets nil and the end of the connection; the supervisor answers the next."""
         with rig.connect() as caller:
@@ -197,6 +191,8 @@ class TestControl:
                 rig.wait_act("dispatcher stop grace=5")
                 rig.process.terminate()
                 rig.wait_log("supervisor_stopping")
+                told = caller.refusal("actors.restart", name="watchdog")
+                assert told == ("conflict", "watchdog is running, it cannot be restarted now")
                 rig.process.terminate()
                 with pytest.raises(Refused, match="conflict: dispatcher was stopped for good meanwhile"):
                     caller.answer(asked)

@@ -94,3 +94,11 @@ def test_one_that_cannot_start_is_one_line_and_exit_1(state_dir: Path) -> None:
             assert not any(" start boot" in act for act in rig.acts())
     finally:
         broken.write_text("", "utf-8")
+
+
+def test_one_that_cannot_be_made_is_one_line_and_exit_1() -> None:
+    with reachable_dir() as place, supervisor(four(), env=own_database(place / "a\nb")) as rig:
+        assert rig.wait_exit() == 1
+        (line,) = rig.lines()
+        assert line.startswith("pulse-supervisor: the state directory ")
+        assert "Traceback" not in rig.errors.read_text("utf-8")

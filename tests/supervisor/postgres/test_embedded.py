@@ -25,8 +25,7 @@ def cluster(place: Path) -> Cluster:
 def test_a_dsn_survives_any_directory(directory: str) -> None:
     """A client reads the very directory from the DSN, with user, port and database."""
     parts = urlsplit(embedded.dsn(Path(directory), "data base"))
-    assert parts.scheme == "postgresql"
-    assert parts.path == "/data%20base"
+    assert (parts.scheme, parts.path) == ("postgresql", "/data%20base")
     assert parse_qs(parts.query) == {"host": [directory], "port": ["5432"], "user": ["pulse"]}
 
 
@@ -93,11 +92,9 @@ def test_the_order_of_candidates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     found = [str(path.relative_to(tmp_path)) for path in binaries.candidates(tmp_path)]
     assert found == [
-        "mine",
-        *(f"lib/postgresql/{n}/bin" for n in (18,)),
-        "pgsql-17/bin",
+        "mine", *(f"lib/postgresql/{n}/bin" for n in (18,)), "pgsql-17/bin",
         *(f"lib/postgresql/{n}/bin" for n in (16, 15, 9)),
-    ]
+    ]  # fmt: skip
 
 
 def test_one_lock_at_a_time(tmp_path: Path) -> None:

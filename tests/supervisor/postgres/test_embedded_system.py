@@ -93,8 +93,7 @@ def test_the_data_decides_which_version_runs(new: Path) -> None:
     with running(new, candidates=[SYSTEM[0]]) as (first, _):
         pass
     with running(new, candidates=[WHEEL, *SYSTEM]) as (second, _):
-        assert second.major == first.major
-        assert second.binaries == SYSTEM[0]
+        assert (second.major, second.binaries) == (first.major, SYSTEM[0])
 
 
 def test_after_sigkill_of_the_postmaster(state: Path, binaries: Path) -> None:

@@ -66,15 +66,10 @@ def test_what_is_handed_over(handed: list[socket.socket]) -> None:
 
 
 @pytest.mark.usefixtures("handed")
-@pytest.mark.parametrize(
-    "env",
-    [
-        {},
-        {"LISTEN_PID": "1", "LISTEN_FDS": "1", "LISTEN_FDNAMES": "a"},
-        {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": "-1"},
-        {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": "many"},
-    ],
-)
+@pytest.mark.parametrize("env", [
+    {}, {"LISTEN_PID": "1", "LISTEN_FDS": "1", "LISTEN_FDNAMES": "a"},
+    {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": "-1"}, {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": "many"},
+])  # fmt: skip
 def test_what_is_not_for_this_process(env: dict[str, str]) -> None:
     """It is left as it is, and its variables are removed all the same."""
     given = dict(env)

@@ -17,25 +17,17 @@ from tests.support.store.helpers import LEASE_S, at, fence, job
 STEP_S: Final = 100.0  # longer than any back-off here
 # What happens to each job, one attempt after the other; None: it is claimed, and still runs.
 LIVES: Final[dict[str, tuple[EndingKind | str | None, ...]]] = {
-    "pending": (),
-    "running": (None,),
-    "completed": ("complete",),
+    "pending": (), "running": (None,), "completed": ("complete",),
     "completed_late": (EndingKind.ERROR, EndingKind.CRASHED, EndingKind.RELEASED, "complete"),
-    "retrying": (EndingKind.ERROR,),
-    "told_when": (EndingKind.RETRY,),
-    "spent": (EndingKind.ERROR, EndingKind.TIMEOUT),
-    "discarded": (EndingKind.DISCARDED,),
+    "retrying": (EndingKind.ERROR,), "told_when": (EndingKind.RETRY,),
+    "spent": (EndingKind.ERROR, EndingKind.TIMEOUT), "discarded": (EndingKind.DISCARDED,),
     "crashing": (EndingKind.CRASHED,),
     "crashed": (EndingKind.CRASHED, EndingKind.RELEASED, EndingKind.CRASHED, EndingKind.CRASHED),
-    "given_back": (EndingKind.RELEASED,),
-    "snoozed": (EndingKind.STALLED, EndingKind.SNOOZED),
-    "unassigned": (EndingKind.UNASSIGNED, EndingKind.UNASSIGNED),
-    "lapsed": (EndingKind.LEASE_EXPIRED,),
-    "silent": (EndingKind.SILENT,),
-    "canceled": (None, "cancel"),
-    "canceled_waiting": ("cancel",),
+    "given_back": (EndingKind.RELEASED,), "snoozed": (EndingKind.STALLED, EndingKind.SNOOZED),
+    "unassigned": (EndingKind.UNASSIGNED, EndingKind.UNASSIGNED), "lapsed": (EndingKind.LEASE_EXPIRED,),
+    "silent": (EndingKind.SILENT,), "canceled": (None, "cancel"), "canceled_waiting": ("cancel",),
     "revived": (EndingKind.ERROR, EndingKind.ERROR, "revive", "complete", "revive", EndingKind.ERROR),
-}
+}  # fmt: skip
 LASTS_S: Final = {EndingKind.LEASE_EXPIRED: LEASE_S + 1}
 _clock = itertools.count(1)
 

@@ -29,9 +29,7 @@ BASE: Final[dict[str, Columns]] = {
     "sweep_mark": {"one": "true"},
     "retention_mark": {"one": "true"},
     "set_aside": {
-        "job_id": "'00000000-0000-0000-0000-000000000007'",
-        "sqlstate": "'XX001'",
-        "statement": "'claim_jobs'",
+        "job_id": "'00000000-0000-0000-0000-000000000007'", "sqlstate": "'XX001'", "statement": "'claim_jobs'",
         "error": "'e'",
     },
     "audit": {"action": "'jobs.cancel'"},
@@ -189,8 +187,7 @@ CHECKS: Final = [
     _text("schedules", "schedules_name", "name"),
     _object("schedules", "schedules_args"),
     Check(
-        "schedules",
-        "schedules_cron",
+        "schedules", "schedules_cron",
         [{**_CRON, "cron": f"'{cron}'"} for cron in ("0 * * * *", " 0  0 * * * * ", "@daily", "a b c d e")],
         [{**_CRON, "cron": f"'{cron}'"} for cron in ("", "* * * *", "* * * * * * *", "@", "@daily *")],
     ),
@@ -210,9 +207,7 @@ CHECKS: Final = [
         "schedules",
         "schedules_jitter",
         [
-            {"jitter_s": "0"},
-            {"jitter_s": "60"},
-            {**_CRON, "jitter_s": "86400"},
+            {"jitter_s": "0"}, {"jitter_s": "60"}, {**_CRON, "jitter_s": "86400"},
             {"every_s": "1e6", "jitter_s": "86400"},
         ],
         [
@@ -229,14 +224,11 @@ CHECKS: Final = [
     _text("schedules", "schedules_key", "key"),
     _text("dispatch_control", "dispatch_control_topic_check", "topic", least=0),
     Check(
-        "dispatch_control",
-        "dispatch_control_paused",
-        [{"paused": "true", "paused_at": "now()"}, {}],
+        "dispatch_control", "dispatch_control_paused", [{"paused": "true", "paused_at": "now()"}, {}],
         [{"paused": "true"}, {"paused_at": "now()"}],
     ),
     Check(
-        "dispatch_control",
-        "dispatch_control_open",
+        "dispatch_control", "dispatch_control_open",
         [{"paused": "true", "paused_at": "now()", "paused_by": "'me'", "paused_until": "now()"}, {}],
         [{"paused_by": "'me'"}, {"paused_until": "now()"}],
     ),
@@ -271,9 +263,7 @@ CHECKS: Final = [
     *(_seconds_or_zero("topics", name) for name in ("retention_s", "retention_dead_s", "ageing_s")),
     _backoff("topics"),
     Check(
-        "topics",
-        "topics_server",
-        [{"topic": "''", "max_attempts": "1", "max_crashes": "1"}, {"topic": "'x'"}],
+        "topics", "topics_server", [{"topic": "''", "max_attempts": "1", "max_crashes": "1"}, {"topic": "'x'"}],
         [{"topic": "''", "max_attempts": "1"}, {"topic": "''", "max_crashes": "1"}],
     ),
 ]  # fmt: skip

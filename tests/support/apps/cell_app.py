@@ -1,5 +1,4 @@
 """The handlers of the tests of isolated jobs; most of them in two kinds: async and plain."""
-# ruff: noqa: ASYNC110 - handlers poll small local files
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ from typing import Any
 import anyio
 
 import pulse
-from tests.support.apps.worker_app import known, serve_ends, tell, watch_lease
+from tests.support.apps.worker_app import known, opened, serve_ends, tell, watch_lease
 
 app = pulse.App()
 serve_ends(app, isolate=True)
@@ -32,12 +31,9 @@ def whoami() -> dict[str, Any]:
     return {
         "oom_score": int(Path("/proc/self/oom_score_adj").read_text()),
         "inherited": [link.name for link in links if int(link.name) > 2 and os.get_inheritable(int(link.name))],
-        "pid": os.getpid(),
-        "parent": os.getppid(),
-        "group": os.getpgid(0),
-        "threads": threading.active_count(),
+        "pid": os.getpid(), "parent": os.getppid(), "group": os.getpgid(0), "threads": threading.active_count(),
         "sockets": sorted(name for name in sockets if name.startswith("socket:")),
-    }
+    }  # fmt: skip
 
 
 async def who(**given: Any) -> dict[str, Any]:
@@ -57,9 +53,7 @@ for _name, _isolate in (("who", True), ("here", False)):
 async def wait(gate: str, started: str) -> str:
     """End when a file is there; tell by another one, with the pid, that the call began."""
     tell_pid(started)
-    while not Path(gate).exists():
-        await anyio.sleep(0.005)
-    return "through"
+    return await opened(gate)
 
 
 @app.handler("wait-plain", isolate=True)

@@ -176,7 +176,8 @@ def leave_orphan(ctx: pulse.Context) -> None:
         subprocess.run(["/bin/sh", "-c", "sleep 600 & exit 0"], check=True)
 
 
-def _shout(lines: int) -> int:
+@app.handler("shout-plain")
+def shout_plain(lines: int) -> int:
     for number in range(lines):
         print("x" * 99)  # noqa: T201 - what is tested
         log.info("shouted", number=number)
@@ -186,18 +187,9 @@ def _shout(lines: int) -> int:
 
 
 @app.handler("shout")
-async def shout(lines: int) -> int:
-    return _shout(lines)
-
-
-@app.handler("shout-plain")
-def shout_plain(lines: int) -> int:
-    return _shout(lines)
-
-
 @app.handler("shout-apart", isolate=True)
-async def shout_apart(lines: int) -> int:
-    return _shout(lines)
+async def shout(lines: int) -> int:
+    return shout_plain(lines)
 
 
 @app.handler("give-up", retry_on={ValueError: pulse.Discard})

@@ -75,14 +75,18 @@ async def nothing() -> None:
     """No result."""
 
 
+async def opened(gate: str) -> str:
+    while not Path(gate).exists():
+        await anyio.sleep(0.005)
+    return "through"
+
+
 @app.handler("wait")
 async def wait(gate: str, started: str | None = None) -> str:
     """End when a file is there; tell by another file that the call began."""
     if started is not None:
         Path(started).touch()
-    while not Path(gate).exists():
-        await anyio.sleep(0.005)
-    return "through"
+    return await opened(gate)
 
 
 @app.handler("wait-plain")
@@ -114,8 +118,7 @@ async def crowd(gate: str, counts: str) -> None:
     _running += 1
     with Path(counts).open("a") as file:
         file.write(f"{_running}\n")
-    while not Path(gate).exists():
-        await anyio.sleep(0.005)
+    await opened(gate)
     _running -= 1
 
 
@@ -155,22 +158,17 @@ async def big(size: int) -> str:
 async def tell(gate: str, ctx: pulse.Context) -> dict[str, object]:
     await ctx.progress(0.5, "half way")
     await ctx.checkpoint({"page": 3})
-    while not Path(gate).exists():
-        await anyio.sleep(0.005)
+    await opened(gate)
     return known(ctx)
 
 
 def known(ctx: pulse.Context) -> dict[str, object]:
     previous = ctx.previous
     return {
-        "job_id": str(ctx.job_id),
-        "attempt": ctx.attempt,
-        "name": ctx.name,
-        "topic": ctx.topic,
-        "deadline": ctx.deadline is not None,
-        "occurrence": ctx.occurrence.isoformat() if ctx.occurrence else None,
+        "job_id": str(ctx.job_id), "attempt": ctx.attempt, "name": ctx.name, "topic": ctx.topic,
+        "deadline": ctx.deadline is not None, "occurrence": ctx.occurrence.isoformat() if ctx.occurrence else None,
         "previous": None if previous is None else [previous.outcome, previous.reason, previous.checkpoint],
-    }
+    }  # fmt: skip
 
 
 @app.handler("tell-plain")
@@ -201,9 +199,7 @@ async def restless(word: str, started: str, gate: str, ctx: pulse.Context) -> st
         await (ctx.progress(number) if word == "progress" else ctx.checkpoint(number))
         await anyio.sleep(0.1)
     Path(started).touch()
-    while not Path(gate).exists():
-        await anyio.sleep(0.005)
-    return "through"
+    return await opened(gate)
 
 
 @app.handler("restless-plain", stall_s=0.3)

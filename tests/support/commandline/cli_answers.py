@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator, Mapping
-from typing import Any, Final, cast
+from typing import Any, Final
 from uuid import UUID
 
 from pulse.system.directories import SUPERVISOR_SOCKET
@@ -38,20 +38,15 @@ _WORKER: Final = {
     "names": ["resize"], "capacity": 10, "running": [JOB_ID.bytes],
 }  # fmt: skip
 _GATE: Final = {
-    "paused": True,
-    "reason": "maintenance",
-    "paused_at": NOW_S - 3.5 * 86400,
+    "paused": True, "reason": "maintenance", "paused_at": NOW_S - 3.5 * 86400,
     "topics": {"images": {"reason": None, "paused_at": NOW_S - 30}},
-}
+}  # fmt: skip
 _OVERALL: Final = {
     "supervisor": {"pid": 1, "uptime_s": 7300.2, "version": "0.1.0"},
-    "actors": [{"name": "dispatcher", "pid": 13, "state": "running", "restarts": 0, "uptime_s": 7299.0}],
-    "pools": [],
-    "database": {"ok": True, "dsn": "postgresql:///pulse", "server_version": "18.0"},
-    "gate": _GATE,
-    "jobs": {"PENDING": 12, "RUNNING": 1, "COMPLETED": 12345},
-    "jobs_exact": True,
-}
+    "actors": [{"name": "dispatcher", "pid": 13, "state": "running", "restarts": 0, "uptime_s": 7299.0}], "pools": [],
+    "database": {"ok": True, "dsn": "postgresql:///pulse", "server_version": "18.0"}, "gate": _GATE,
+    "jobs": {"PENDING": 12, "RUNNING": 1, "COMPLETED": 12345}, "jobs_exact": True,
+}  # fmt: skip
 
 
 _REASONS: Final = [
@@ -72,33 +67,23 @@ def job(**columns: Any) -> dict[str, Any]:
 def dispatcher() -> dict[str, Answer]:
     return {
         "jobs.list": {"jobs": [job(), job(status="COMPLETED", last_error=None, result='{"ok": true}')], "next": "abc"},
-        "jobs.find": lambda body: {
-            "jobs": [job() for one in cast("list[str]", body["prefixes"]) if JOB_ID.hex.startswith(one)]
-        },
-        "jobs.get": {"job": {**_JOB, "history": [_ATTEMPT]}},
+        "jobs.find": found, "jobs.get": {"job": {**_JOB, "history": [_ATTEMPT]}},
         "jobs.stack": {"worker": "h/b/1/7.8/w", "pid": 7, "attempt": 2, "stack": 'File "a.py", line 3 in crunch\n'},
         "jobs.why": {"id": JOB_ID.bytes, "name": "resize", "topic": "images", "status": "PENDING", "reasons": _REASONS},
         "jobs.cancel": lambda body: {"done": body["ids"], "refused": []},
         "jobs.retry": lambda body: {"done": body["ids"], "refused": []},
         "schedules.list": {"schedules": [_SCHEDULE], "next": None},
         "schedules.find": lambda body: {"schedules": [_SCHEDULE] if body["words"] == ["nightly"] else []},
-        "schedules.get": {"schedule": _SCHEDULE},
-        "schedules.create": {"schedule": _SCHEDULE},
-        "schedules.update": {"schedule": _SCHEDULE},
-        "schedules.pause": {"schedule": _SCHEDULE},
-        "schedules.resume": {"schedule": _SCHEDULE},
-        "schedules.trigger": {"id": JOB_ID.bytes},
+        "schedules.get": {"schedule": _SCHEDULE}, "schedules.create": {"schedule": _SCHEDULE},
+        "schedules.update": {"schedule": _SCHEDULE}, "schedules.pause": {"schedule": _SCHEDULE},
+        "schedules.resume": {"schedule": _SCHEDULE}, "schedules.trigger": {"id": JOB_ID.bytes},
         "schedules.preview": {"times": [1711762200.0, 1711846800.0], "timezone": "Europe/Berlin"},
-        "schedules.delete": lambda body: {"id": body["id"]},
-        "dispatch.pause": _GATE,
-        "dispatch.resume": {"paused": False, "reason": None, "topics": {}},
-        "dispatch.status": _GATE,
-        "workers.list": {"workers": [_WORKER]},
-        "status": {**_OVERALL, "workers": [_WORKER]},
-        "submit": submitted,
+        "schedules.delete": lambda body: {"id": body["id"]}, "dispatch.pause": _GATE,
+        "dispatch.resume": {"paused": False, "reason": None, "topics": {}}, "dispatch.status": _GATE,
+        "workers.list": {"workers": [_WORKER]}, "status": {**_OVERALL, "workers": [_WORKER]}, "submit": submitted,
         "stats": stats(topics=[{"topic": "images", "ready": 12, "oldest_s": 90.0, "running": 1, "workers": 1}]),
         "topics.list": {"topics": [{"topic": "", "max_attempts": 5, "backoff": None}], "next": None},
-    }
+    }  # fmt: skip
 
 
 def stats(**parts: Any) -> dict[str, Any]:
@@ -116,6 +101,10 @@ def supervisor() -> dict[str, Answer]:
         "actors.restart": lambda body: {"name": body["name"], "pid": 77},
         "drain": {},
     }
+
+
+def found(body: Mapping[str, Any]) -> dict[str, object]:
+    return {"jobs": [job() for one in body["prefixes"] if JOB_ID.hex.startswith(one)]}
 
 
 def submitted(body: Mapping[str, Any]) -> dict[str, object]:

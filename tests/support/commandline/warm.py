@@ -127,9 +127,6 @@ def _server(mutant: str | None) -> socket.socket:
     return here
 
 
-# The server.
-
-
 def main(number: int) -> None:
     """Serve until nobody can ask any more; what is forked goes on behind that."""
     _import()

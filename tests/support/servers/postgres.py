@@ -98,10 +98,19 @@ class Postgres:
         return self._admin.get_server_version().major
 
     @contextlib.contextmanager
-    def database(self, *, installed: bool = True) -> Iterator[str]:
-        """The DSN of a new database, dropped afterwards; *installed*: with pulse's schema."""
+    def database(self, *, installed: bool = True, encoding: str | None = None) -> Iterator[str]:
+        """
+        The DSN of a new database, which is dropped afterwards, with all connections to it.
+
+        Args:
+            installed: With pulse's schema; else it is empty.
+            encoding: Of its text, other than the server's; then it is empty, too.
+        """
         name = next(self._names)
+        installed = installed and encoding is None
         source = f"TEMPLATE {self.template()} STRATEGY file_copy" if installed else ""
+        if encoding is not None:
+            source = f"ENCODING '{encoding}' LOCALE 'C' TEMPLATE template0"
         self._execute(f"CREATE DATABASE {name} {source}")
         if installed:
             self._runner.run(_freshen(self._dsn_of(name)))

@@ -74,21 +74,13 @@ class Ledger:
         since = None if back_to is None else back_to - timedelta(seconds=APART_S)
         late = [one for one, row in others.items() if row.epoch < newest.epoch and one in newest.hosts]
         return DatabaseState(
-            lineage=LINEAGE,
-            system_id="1",
-            timeline=1,
-            started_at=server.started_at,
-            relation=server.relation,
-            place=server.place,
-            epoch=newest.epoch,
-            floor=newest.floor,
-            counter=None if own is None else own.counter,
-            epoch_seen=None if own is None else own.epoch,
-            back_to=back_to,
+            lineage=LINEAGE, system_id="1", timeline=1, started_at=server.started_at, relation=server.relation,
+            place=server.place, epoch=newest.epoch, floor=newest.floor, counter=None if own is None else own.counter,
+            epoch_seen=None if own is None else own.epoch, back_to=back_to,
             elsewhere=sum(since is not None and row.seen_at >= since for row in elsewhere),
             behind=len(late) if newest.began_at > now - timedelta(seconds=wait_s) else 0,
             newest=max((row.highest for row in self.witnesses.values()), default=None),
-        )
+        )  # fmt: skip
 
     def tick(self, known: Witnessed, highest: int, server: Server, now: datetime) -> Mark | None:
         if known.instance is None or not self.knows(known, server):

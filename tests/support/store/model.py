@@ -67,9 +67,7 @@ class Model:
         return job is not None and job.is_held(fence)
 
     def held(self) -> list[Fence]:
-        return sorted(
-            Fence(job.id, job.attempts, job.locked_by or "") for job in self.jobs.values() if job.status == "RUNNING"
-        )
+        return sorted(Fence(x.id, x.attempts, x.locked_by or "") for x in self.jobs.values() if x.status == "RUNNING")
 
     def claimable(self, topics: Sequence[str], now: datetime) -> list[tuple[Key, bytes]]:
         """The jobs that a claim may take, in the order in which it takes them; equal keys in any order."""

@@ -174,17 +174,13 @@ OPS: Final = [
     Op("checkpoint", lambda store, world: store.checkpoint([Renewal(world.job, 1, WORKER, "7")])),
     Op("move", lambda store, world: store.move([(fence(world.job), OTHER)])),
     Op(
-        "cancel",
-        lambda store, world: store.cancel([world.job], now=LATER),
-        hot=False,
+        "cancel", lambda store, world: store.cancel([world.job], now=LATER), hot=False,
         told=lambda canceled: [(one.attempt, one.worker) for one in canceled],
     ),
     Op("retry", lambda store, world: store.retry([world.job], now=LATER), hot=False),
     Op("delete", lambda store, world: store.delete([world.job]), hot=False),
     Op(
-        "change",
-        lambda store, world: store.change([world.job], priority=7, now=LATER),
-        hot=False,
+        "change", lambda store, world: store.change([world.job], priority=7, now=LATER), hot=False,
         told=lambda moved: [(was.priority, was.wake is not None) for was in moved.values()],
     ),
     Op("fire", lambda store, world: store.schedules.fire([world.firing], now=LATER), hot=False, told=_became),
@@ -215,4 +211,4 @@ OPS: Final = [
         lambda store, world: store.submit_again([job(id=world.job, topic=world.topic)], now=LATER),
         hot=False,
     ),
-]
+]  # fmt: skip

@@ -38,16 +38,11 @@ class Rows(Model):
         if job.run_at is not None:
             raise NotImplementedError
         return ModelJob(
-            job.id,
-            job.topic or info.topic or "default",
-            job.name,
-            job.args,
-            job.priority,
-            job.max_attempts or info.max_attempts or MAX_ATTEMPTS,
-            now,
+            job.id, job.topic or info.topic or "default", job.name, job.args, job.priority,
+            job.max_attempts or info.max_attempts or MAX_ATTEMPTS, now,
             now + timedelta(seconds=job.delay_s or 0.0, microseconds=place),
             timeout_s=job.timeout_s or info.timeout_s,
-        )
+        )  # fmt: skip
 
     def submit(self, jobs: Sequence[SubmittedJob], now: datetime) -> list[Wake]:
         new = [self._new(job, now, place) for place, job in enumerate(jobs)]

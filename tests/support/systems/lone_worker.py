@@ -51,10 +51,8 @@ def lone_worker(
     """The process, and the attempts that it took, those that it started first."""
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.support.systems.lone_worker", str(path), name, json.dumps(asdict(manner))],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        cwd=ROOT,
-    )
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT,
+    )  # fmt: skip
     try:
         assert process.stdout is not None
         assert select.select([process.stdout], [], [], DEADLINE_S)[0], "it took nothing"

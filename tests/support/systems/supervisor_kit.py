@@ -131,23 +131,16 @@ def supervisor(
         diary, errors = base / "diary", base / "errors"
         inherited = {key: value for key, value in os.environ.items() if not key.startswith(("PULSE_", "NOTIFY_"))}
         environment = {
-            **inherited,
-            "PULSE_RUNTIME_DIR": str(runtime_dir),
-            "PULSE_DSN": "postgresql://nobody@localhost/nothing",
-            "PULSE_LOG_FORMAT": "json",
-            "PULSE_LOG_LEVEL": "debug",
-            "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
-            **(env or {}),
-        }
+            **inherited, "PULSE_RUNTIME_DIR": str(runtime_dir), "PULSE_DSN": "postgresql://nobody@localhost/nothing",
+            "PULSE_LOG_FORMAT": "json", "PULSE_LOG_LEVEL": "debug",
+            "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])), **(env or {}),
+        }  # fmt: skip
         with errors.open("wb") as sink:
             process = subprocess.Popen(
-                [*_handing(handed), sys.executable, str(PROGRAM), str(diary), json.dumps(children)],
-                env=environment,
-                pass_fds=[sock.fileno() for sock in (handed or {}).values()],
-                stdin=subprocess.DEVNULL,
-                stderr=subprocess.PIPE if pipes_log else sink,
-                cwd=base,
-            )
+                [*_handing(handed), sys.executable, str(PROGRAM), str(diary), json.dumps(children)], env=environment,
+                pass_fds=[sock.fileno() for sock in (handed or {}).values()], stdin=subprocess.DEVNULL,
+                stderr=subprocess.PIPE if pipes_log else sink, cwd=base,
+            )  # fmt: skip
         rig = Rig(process, runtime_dir, diary, errors)
         stack.callback(_bury, rig)
         yield rig

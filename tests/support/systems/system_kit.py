@@ -113,13 +113,9 @@ class Whole(system.System):
         errors = self.directory / f"pool-{self._pools}"
         with errors.open("wb") as sink:
             process = subprocess.Popen(
-                [sys.executable, "-m", "pulse.cli.main", "worker", app, *words],
-                env={**self.env, **(env or {})},
-                stdin=subprocess.DEVNULL,
-                stdout=sink,
-                stderr=sink,
-                cwd=cwd,
-            )
+                [sys.executable, "-m", "pulse.cli.main", "worker", app, *words], env={**self.env, **(env or {})},
+                stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, cwd=cwd,
+            )  # fmt: skip
         pool = Pool(process, errors)
         self._stack.callback(pool.bury)
         if wait:

@@ -228,7 +228,7 @@ def test_a_state_directory_that_is_removed(day: Day) -> None:
     directory = day.whole.directory / "state"
     shutil.rmtree(directory)
     try:
-        until(lambda: "Nothing is kept beside the database" in day.whole.command("ctl", "status").stdout, "it is told")
+        until(lambda: "warning  memory: " in day.whole.command("ctl", "status").stdout, "it is told")
         day.begun()
     finally:
         directory.mkdir(mode=0o700)

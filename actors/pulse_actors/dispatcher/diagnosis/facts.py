@@ -9,7 +9,7 @@ from pulse.store.reading.jobs import StoredFacts
 from pulse_actors.dispatcher.claims.handout import is_unended
 from pulse_actors.dispatcher.context import RequestContext
 from pulse_actors.dispatcher.diagnosis.reasons import Candidate, Holder, JobFacts
-from pulse_actors.dispatcher.workers.health import condition_of, quiet_s
+from pulse_actors.dispatcher.workers.health import Condition, condition_of, lease_of, quiet_s
 from pulse_actors.dispatcher.workers.records import BACKLOG_BYTES, HeldJob, RegisteredWorker
 from pulse_actors.shared import identity as identities
 
@@ -22,7 +22,7 @@ def facts_of(on: RequestContext, job: StoredFacts, now_s: float, slow: Finding |
     return JobFacts(
         host=on.services.host.id,
         poll_s=on.services.signal.poll_s,
-        candidates=tuple(_candidate(one, job.name) for one in workers if job.topic in one.facts.topics),
+        candidates=tuple(_candidate(on, one, job.name, now_s) for one in workers if job.topic in one.facts.topics),
         topics=sorted({topic for one in workers for topic in one.facts.topics}),
         holder=_holder(on, job, now_s),
         is_stopping=on.services.registry.closed,
@@ -33,15 +33,17 @@ def facts_of(on: RequestContext, job: StoredFacts, now_s: float, slow: Finding |
     )
 
 
-def _candidate(worker: RegisteredWorker, name: str) -> Candidate:
-    held = tuple(one.name for one in worker.held.values())
+def _candidate(on: RequestContext, worker: RegisteredWorker, name: str, now_s: float) -> Candidate:
+    is_stopped = condition_of(worker, now_s, on.services.server.heartbeat_s) is Condition.STOPPED
     return Candidate(
         worker.facts.name,
         worker.facts.names,
         name in worker.facts.names,
         capacity=worker.capacity,
-        held=held,
-        stopped=stopped_by(worker),
+        places=worker.places,
+        held=len(worker.held),
+        calls=tuple(one.name for one in worker.held.values() if one.started),
+        stopped="stopped (SIGSTOP)" if is_stopped else stopped_by(worker),
     )
 
 
@@ -51,7 +53,7 @@ def stopped_by(worker: RegisteredWorker) -> str | None:
         return "silent"
     if worker.closing:
         return "with handlers that hang"
-    if worker.draining:
+    if worker.is_draining:
         return "draining"
     return "not reading what it was sent" if worker.link.backlog_bytes > BACKLOG_BYTES else None
 
@@ -66,6 +68,7 @@ def _holder(on: RequestContext, job: StoredFacts, now_s: float) -> Holder | None
         is_connected=on.services.registry.get(worker.identity) is worker,
         condition=condition_of(worker, now_s, on.services.server.heartbeat_s),
         quiet_s=quiet_s(worker, now_s),
+        left_s=_left_s(on, worker, now_s),
         calls=tuple(one.name for one in worker.held.values() if one.started),
         started=None if held is None else held.started,
         waiting=sum(not one.started for pair, one in worker.held.items() if pair != (job.id, job.attempts)),
@@ -73,6 +76,14 @@ def _holder(on: RequestContext, job: StoredFacts, now_s: float) -> Holder | None
         stall_s=None if held is None else held.stall_s,
         progress_ago_s=None if held is None else _progress_ago_s(held, now_s),
     )
+
+
+def _left_s(on: RequestContext, worker: RegisteredWorker, now_s: float) -> float | None:
+    """How long it may still be silent before it is killed: what this server renews meanwhile does not count."""
+    if not worker.watched or worker.contact.beaten_s == float("inf"):
+        return None
+    lease_s = lease_of(worker, on.services.registry.policies.leases, on.services.server.lease_s)
+    return max(0.0, worker.contact.beaten_s + lease_s - now_s)
 
 
 def _progress_ago_s(held: HeldJob, now_s: float) -> float | None:

@@ -38,15 +38,20 @@ class Candidate:
 
     Attributes:
         is_able: It has a handler of the job's name.
-        held: Names of the handlers whose jobs it holds.
-        stopped: Why it gets no more jobs: draining, hung, silent or busy; None: it does.
+        capacity: How many jobs it holds at most, with those that are sent ahead.
+        places: How many it runs at once.
+        held: How many it holds.
+        calls: Names of the handlers that it runs.
+        stopped: Why it starts no more jobs: stopped, draining, hung, silent or busy; None: it does.
     """
 
     name: str
     names: frozenset[str]
     is_able: bool
     capacity: int
-    held: tuple[str, ...] = ()
+    places: int
+    held: int = 0
+    calls: tuple[str, ...] = ()
     stopped: str | None = None
 
 
@@ -60,6 +65,7 @@ class Holder:
         is_connected: False: its process lives, but is not connected now.
         condition: Why it is silent, if it is.
         quiet_s: For how long it has sent nothing itself.
+        left_s: How long it may still be silent before it is killed; None: this server cannot kill it.
         calls: Names of the handlers that it has called.
         started: Whether the handler was called; None: unknown.
         waiting: How many other jobs it holds that have not started.
@@ -72,6 +78,7 @@ class Holder:
     is_connected: bool = True
     condition: Condition = Condition.WELL
     quiet_s: float = 0.0
+    left_s: float | None = None
     calls: tuple[str, ...] = ()
     started: bool | None = None
     waiting: int = 0

@@ -193,17 +193,20 @@ def _held_back(_job: StoredFacts, facts: JobFacts) -> Cause | None:
         return None
     causes = Counter(one.stopped for one in able)
     counted = ", ".join(f"{number} {cause}" for cause, number in causes.most_common())
-    text = f"No worker that could run it gets jobs now: {counted}."
-    advice = "pulse ctl workers; those that drain leave, those that are silent or hang are killed: start others."
+    text = f"No worker that could run it starts jobs now: {counted}."
+    advice = (
+        "pulse ctl workers; those that drain leave, those that are stopped, silent or hang are killed: start others."
+    )
     return Cause("held_back", text, advice, details={"stopped": [list(pair) for pair in causes.most_common()]})
 
 
 def _full(job: StoredFacts, facts: JobFacts) -> Cause | None:
     able = [one for one in facts.candidates if one.is_able and one.stopped is None]
-    if not able or any(len(one.held) < one.capacity for one in able):
+    if not able or any(one.held < one.capacity for one in able):
         return None
-    capacity = sum(one.capacity for one in able)
-    running = Counter(name for one in able for name in one.held).most_common(_DETAILED)
+    places = sum(one.places for one in able)
+    running = Counter(name for one in able for name in one.calls).most_common(_DETAILED)
+    ahead = sum(one.held - len(one.calls) for one in able)
     names = ", ".join(f"{number} {name or '(not known yet)'}" for name, number in running[:_SHOWN])
     more = ", …" if len(running) > _SHOWN else ""
     whose = (
@@ -211,7 +214,8 @@ def _full(job: StoredFacts, facts: JobFacts) -> Cause | None:
     )
     stopped = Counter(one.stopped for one in facts.candidates if one.is_able and one.stopped is not None)
     others = "".join(f" {number} more: {cause}." for cause, number in stopped.most_common())
-    text = f"{whose} full: {count(capacity, 'place')}, taken by {names}{more}.{others}"
+    sent = f"; {count(ahead, 'more job')} {'was' if ahead == 1 else 'were'} sent ahead" if ahead else ""
+    text = f"{whose} full: {count(places, 'place')}, taken by {names or 'jobs about to start'}{more}{sent}.{others}"
     advice = (
         f"Wait, or start more workers; what runs: pulse ctl jobs list --status RUNNING --topic {shlex.quote(job.topic)}"
     )
@@ -219,7 +223,12 @@ def _full(job: StoredFacts, facts: JobFacts) -> Cause | None:
         "full",
         text,
         advice,
-        details={"workers": len(able), "places": capacity, "running": [list(pair) for pair in running]},
+        details={
+            "workers": len(able),
+            "places": places,
+            "ahead": ahead,
+            "running": [list(pair) for pair in running],
+        },
     )
 
 
@@ -239,7 +248,7 @@ def _not_due(job: StoredFacts, _facts: JobFacts) -> Cause | None:
         text = f"It was claimed, and given back since nobody could take it just then; it is looked at again {when}."
         return Cause("given_back", text, "", details=details)
     if job.outcome is None:
-        return Cause("not_due", f"It is not due yet: it was submitted to start {when}.", "", details=details)
+        return Cause("not_due", f"It is scheduled: it was submitted to start {when}.", "", details=details)
     details |= {"outcome": job.outcome, "error": job.attempt_error}
     if job.outcome == "snoozed":
         return Cause("snoozed", f"Its handler asked to be called again {when}.", "", details=details)
@@ -284,11 +293,13 @@ def _expires(job: StoredFacts, _facts: JobFacts) -> Cause | None:
 
 
 def _ready(job: StoredFacts, facts: JobFacts) -> Cause:
-    free = sum(one.capacity - len(one.held) for one in facts.candidates if one.is_able and one.stopped is None)
+    ready = [one for one in facts.candidates if one.is_able and one.stopped is None]
+    free = sum(max(0, one.places - len(one.calls)) for one in ready)
+    room = f"have {count(free, 'free place')}" if free else "take jobs ahead"
     details = {"next_run_at": job.next_run_at, "free": free}
     text = (
         f"Nothing blocks it: it is due since {moment(job.next_run_at, job.now)}, "
-        f"and workers have {count(free, 'free place')}. It should start within {duration(facts.poll_s)}."
+        f"and workers {room}. It should start within {duration(facts.poll_s)}."
     )
     advice = (
         "Ask again."

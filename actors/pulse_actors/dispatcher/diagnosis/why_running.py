@@ -40,18 +40,15 @@ def _here(job: StoredFacts, where: str, pid: int, holder: Holder, details: Mappi
     heard = "not heard of yet" if holder.heard_ago_s is None else f"heard of {duration(holder.heard_ago_s)} ago"
     if holder.condition is Condition.STOPPED:
         text = (
-            f"Attempt {job.attempts} is at {where}; that process is stopped, by SIGSTOP, Ctrl-Z or a debugger, "
-            f"{heard}. {_lease(job)}"
+            f"Attempt {job.attempts} is at {where}; that process is stopped (SIGSTOP), {heard}. "
+            f"{_patience(job, holder)}"
         )
-        advice = (
-            f"kill -CONT {pid} lets it go on. Else it is killed when it has been silent for a lease, and the job is "
-            "tried again by itself."
-        )
+        advice = f"kill -CONT {pid} lets it go on."
         return Cause("silent", text, advice, details=details)
     if holder.condition is Condition.SILENT or not holder.is_connected:
         how = "silent" if holder.condition is Condition.SILENT else "not connected"
         advice = "It is given time, then it is killed, and the job is tried again by itself: pulse ctl workers"
-        text = f"Attempt {job.attempts} is at {where}; that is {how}, {heard}. {_lease(job)}"
+        text = f"Attempt {job.attempts} is at {where}; that is {how}, {heard}. {_patience(job, holder)}"
         return Cause("silent", text, advice, details=details)
     if holder.condition is Condition.BLOCKED:
         return _blocked(job, where, pid, holder, details)
@@ -115,6 +112,13 @@ def _assigned(job: StoredFacts, who: str, holder: Holder, details: Mapping[str, 
     others = f" It holds {count(holder.waiting, 'other')} that wait, too." if holder.waiting else ""
     text = f"It was handed out, and its handler was not called yet: it waits at {who}.{others}"
     return Cause("assigned", text, f"What that worker does now: pulse ctl jobs stack {job_id(job.id)}", details=details)
+
+
+def _patience(job: StoredFacts, holder: Holder) -> str:
+    """How long this goes on. The lease is no answer where the server renews it until it has killed the worker."""
+    if holder.left_s is None:
+        return _lease(job)
+    return f"If it stays so, it is killed in {duration(holder.left_s)}, and the job is tried again by itself."
 
 
 def _lease(job: StoredFacts) -> str:

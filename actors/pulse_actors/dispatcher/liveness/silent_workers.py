@@ -31,6 +31,7 @@ from pulse.store.store import Store
 from pulse.system import processes
 from pulse_actors.dispatcher.claims.doubts import InDoubtClaims
 from pulse_actors.dispatcher.liveness.process_watch import ProcessWatch
+from pulse_actors.dispatcher.workers.health import STOPPED, lease_of
 from pulse_actors.dispatcher.workers.records import ForcedEnding, HeldJob, RegisteredWorker
 from pulse_actors.dispatcher.workers.registry import WorkerRegistry
 from pulse_actors.dispatcher.writes.report import ReportWriter
@@ -49,7 +50,6 @@ SILENT: Final = 0.7  # share of a lease without a heartbeat after which it is re
 BEATS: Final = 0.9  # share of a lease: a worker with a younger heartbeat no longer holds what has lapsed now
 CHANGED_S: Final = 1.0  # if a stranger's leases move by this, another dispatcher has extended them
 UNLISTED: Final = 2  # heartbeats without a job: the first of a worker that counts no frames may be an older one
-STOPPED: Final = frozenset({"T", "t"})  # it cannot react: pinging is of no use
 
 log = structlog.get_logger()
 
@@ -185,8 +185,7 @@ class SilentWorkers:
             _beyond_doubt(strangers, now_s)
 
     def _lease_of(self, worker: RegisteredWorker) -> float:
-        """The longest lease of the jobs of *worker*: topics may have their own."""
-        return max(self._registry.policies.leases.get(held.topic, self._lease_s) for held in worker.held.values())
+        return lease_of(worker, self._registry.policies.leases, self._lease_s)
 
     async def _renew(self, renewals: Sequence[Renewal], strangers: Sequence[RegisteredWorker]) -> None:
         """Extend leases; rows that others have locked lapse."""
@@ -251,7 +250,7 @@ class SilentWorkers:
         while time.monotonic() < until_s:
             if worker.contact.beaten_s > since_s or self._process_watch.watched(worker.identity) is not worker:
                 return True
-            if processes.state(worker.facts.pid) in STOPPED:
+            if processes.state(worker.facts.pid) in STOPPED:  # it cannot react
                 return False
             await anyio.sleep(min(within_s, ASK_S) / 20)
         return False

@@ -29,6 +29,7 @@ WAIT_S: Final = 1.0  # for a count that a client asked for; then the last one is
 PRECISE_S: Final = 0.1  # a slower count does not show the database's time precisely enough
 MOST_TOPICS: Final = 1000  # listed by name in a count
 _NEVER: Final = float("-inf")
+WAITING: Final = ("ready", "scheduled", "retrying", "unhandled")
 
 
 class StatsReporter:
@@ -78,6 +79,15 @@ class StatsReporter:
             finally:
                 self._next_s = time.monotonic() + (time.monotonic() - began_s) / SHARE
 
+    async def waiting(self) -> dict[str, object] | None:
+        """What waits in all topics together; None: not known."""
+        with anyio.move_on_after(WAIT_S):
+            await self._look(ASKED_S)
+        if self._depths is None:
+            return None
+        sums = {state: sum(getattr(one, state) for one in self._depths.topics) for state in WAITING}
+        return {**sums, "exact": self._depths.is_exact}
+
     async def answer(self, body: protocol.StatsRequest) -> dict[str, object]:
         """The answer; *body*: how much of it."""
         gate: Mapping[str, object] = {}
@@ -126,7 +136,10 @@ class StatsReporter:
         held = self._held()
         shown = [
             {
-                **_depth_row(depths.get(name) or Depth(name, 1, 0, scheduled=0, running=0, oldest_s=None)),
+                **_depth_row(
+                    depths.get(name)
+                    or Depth(name, 1, 0, scheduled=0, retrying=0, unhandled=0, running=0, oldest_s=None)
+                ),
                 **({} if held is None else {"running": held[name]}),
                 "paused": name in paused,
                 "workers": serving[name],
@@ -159,12 +172,16 @@ class StatsReporter:
         }
 
     def _workers(self) -> dict[str, object]:
-        """Connected handler processes, their capacity and what they run."""
+        """Connected handler processes, how many jobs they can run and hold, and how many they do."""
         workers = [one for one in self._registry.workers() if one.facts.topics or one.facts.names]
+        taking = [one for one in workers if not one.is_draining]
         return {
             "connected": len(workers),
             "capacity": sum(one.capacity for one in workers),
             "held": sum(len(one.held) for one in workers),
+            "ahead": sum(not held.started for one in workers for held in one.held.values()),
+            "places": sum(one.places for one in taking),
+            "started": sum(one.taken for one in workers),
         }
 
     def _totals(self) -> dict[str, object]:
@@ -188,6 +205,8 @@ def _depth_row(one: Depth) -> dict[str, object]:
         "topic": one.topic,
         "ready": one.ready,
         "scheduled": one.scheduled,
+        "retrying": one.retrying,
+        "unhandled": one.unhandled,
         "running": one.running,
         "oldest_s": one.oldest_s,
     }
@@ -201,6 +220,8 @@ def _others(rest: Iterable[Depth], count: int) -> dict[str, object]:
         "topics": max(count, sum(one.topics for one in some)),
         "ready": sum(one.ready for one in some),
         "scheduled": sum(one.scheduled for one in some),
+        "retrying": sum(one.retrying for one in some),
+        "unhandled": sum(one.unhandled for one in some),
         "running": sum(one.running for one in some),
         "oldest_s": max(oldest, default=None),
     }

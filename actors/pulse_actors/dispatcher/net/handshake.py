@@ -40,6 +40,7 @@ def new_worker(
         mark=process_tree.mark_of(peer.pid) if hello.topics else None,
         stalls={name: info.stall_s for name, info in hello.handlers.items() if info.stall_s is not None},
         source=peer.source,
+        concurrency=hello.concurrency,
     )
     extended_s = float("-inf") if hello.running else now_s  # leases of later claims count from now
     return RegisteredWorker(facts, hello.capacity, link, contact=Contact(now_s, now_s, now_s, extended_s=extended_s))

@@ -48,6 +48,7 @@ async def list_jobs(on: RequestContext, body: protocol.JobsList) -> Answer:
         older_s=body.older_s,
         newer_s=body.newer_s,
         prefix=prefix,
+        due=body.due,
     )
     page = await on.services.store.listing.page(wanted, body.limit, body.after, oldest=body.oldest, brief=body.brief)
     return {"jobs": page.jobs, "next": page.next, "reached": page.reached_s}

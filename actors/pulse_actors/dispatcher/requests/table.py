@@ -11,7 +11,7 @@ from typing import Final, TypeAlias, TypeVar, cast
 import msgspec
 
 from pulse import protocol
-from pulse.errors import BadRequestError
+from pulse.errors import BadRequestError, NotFoundError
 from pulse.ops.doctor import running
 from pulse.ops.doctor.finding import Finding, State, bad_of, document_of
 from pulse.protocol.answers import Worker, read
@@ -19,6 +19,7 @@ from pulse.protocol.bus import HintEvent, TopicGate, hint
 from pulse.store.connections.usage import away_s
 from pulse.store.operators.policies import OPTIONS, SERVER_OPTIONS, effective
 from pulse.store.operators.transaction import Operator
+from pulse.system import processes
 from pulse_actors.dispatcher.context import Answer, RequestContext
 from pulse_actors.dispatcher.monitoring.findings import WAIT_S
 from pulse_actors.dispatcher.requests import jobs, schedules
@@ -132,6 +133,17 @@ async def list_workers(on: RequestContext, _body: protocol.NoBody) -> Answer:
     return {"workers": workers(on)}
 
 
+async def drain_worker(on: RequestContext, body: protocol.WorkerRequest) -> Answer:
+    """Let a handler process finish what it runs, and end."""
+    worker = on.services.registry.get(body.worker)
+    if worker is None or not (worker.facts.topics or worker.facts.names):
+        raise NotFoundError(f"no worker {body.worker!r:.300} is connected here")
+    async with on.acting() as store:
+        await store.note("workers.drain", detail={"worker": worker.facts.name, "pid": worker.facts.pid})
+    worker.drain(reconnect=False)
+    return {}
+
+
 def workers(on: RequestContext) -> list[Answer]:
     """Every connected handler process, without pool parents, which hold no jobs."""
     now_s = time.monotonic()
@@ -143,6 +155,7 @@ def workers(on: RequestContext) -> list[Answer]:
 
 
 def _worker(worker: RegisteredWorker, now_s: float, heartbeat_s: float) -> Answer:
+    used = processes.facts(worker.facts.pid) if worker.watched else None
     return {
         "identity": worker.identity,
         "name": worker.facts.name,
@@ -151,14 +164,18 @@ def _worker(worker: RegisteredWorker, now_s: float, heartbeat_s: float) -> Answe
         "topics": list(worker.facts.topics),
         "names": sorted(worker.facts.names),
         "capacity": worker.capacity,
+        "concurrency": worker.facts.concurrency,
         "running": [identity for identity, _ in worker.held],
         "started": sum(held.started for held in worker.held.values()),
-        "draining": worker.draining,
+        "draining": worker.is_draining,
         "silent": worker.contact.silent,
         "condition": condition_of(worker, now_s, heartbeat_s),
         "quiet_s": quiet_s(worker, now_s),
         "calls": dict(Counter(held.name for held in worker.held.values() if held.started)),
         "recovery": "kernel" if worker.watched else "lease",
+        "cpu_s": None if used is None else used.cpu_s,
+        "rss_bytes": None if used is None else used.rss_bytes,
+        "uptime_s": None if used is None else used.uptime_s,
     }
 
 
@@ -175,8 +192,9 @@ async def status(on: RequestContext, _body: protocol.NoBody) -> Answer:
     """Everything at a glance; the supervisor's part comes over the bus."""
     of_supervisor = await on.services.bus.ask_status(SUPERVISOR_ANSWER_S) or {}
     database = await database_status(on.services.store)
-    counts, exact, gate = None, None, None
+    counts, exact, gate, waiting = None, None, None, None
     if database["ok"]:
+        waiting = await on.services.stats.waiting()
         counts, exact = await on.services.store.reads.counts()
         gate = await on.services.store.gate.get()
     found = await _findings(on, wait_s=WAIT_S if database["ok"] else 0.0)
@@ -190,6 +208,7 @@ async def status(on: RequestContext, _body: protocol.NoBody) -> Answer:
         "workers": workers(on),
         "jobs": counts,
         "jobs_exact": exact,
+        "waiting": waiting,
         "findings": list(map(document_of, found)),
     }
 
@@ -243,6 +262,7 @@ REQUESTS: Final[Mapping[str, Handler]] = {
     "topics.unset": _handler(unset_topic),
     "audit.list": _handler(list_actions),
     "workers.list": _handler(list_workers),
+    "workers.drain": _handler(drain_worker),
     "stats": _handler(stats),
     "status": _handler(status),
     "ping": _handler(ping),

@@ -3,11 +3,12 @@ Why a worker that holds jobs is silent, from its frames and the kernel. See `sil
 
 A worker sends heartbeats from its event loop. If only its pool parent sends them, because it sees the process work, a
 handler blocks the loop: a blocking call in a coroutine, or C code that holds the interpreter. If neither sends any,
-the worker is stopped, or hangs together with its parent.
+it hangs together with its parent. One that is stopped is seen at once: the kernel says so.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final
 
@@ -28,15 +29,20 @@ class Condition(StrEnum):
 
 
 def condition_of(worker: RegisteredWorker, now_s: float, heartbeat_s: float) -> Condition:
-    """The condition of *worker*; asks the kernel if it was silent for long. *now_s*: monotonic clock."""
-    if worker.held and quiet_s(worker, now_s) >= QUIET_BEATS * heartbeat_s:
-        if worker.watched and processes.state(worker.facts.pid) in STOPPED:
-            return Condition.STOPPED
-        if worker.contact.heard_s > worker.contact.said_s and not worker.contact.silent:
-            return Condition.BLOCKED
+    """The condition of *worker*, as of now; *now_s*: monotonic clock."""
+    if worker.watched and processes.state(worker.facts.pid) in STOPPED:
+        return Condition.STOPPED
+    is_quiet = worker.held and quiet_s(worker, now_s) >= QUIET_BEATS * heartbeat_s
+    if is_quiet and worker.contact.heard_s > worker.contact.said_s and not worker.contact.silent:
+        return Condition.BLOCKED
     return Condition.SILENT if worker.contact.silent else Condition.WELL
 
 
 def quiet_s(worker: RegisteredWorker, now_s: float) -> float:
     """For how long it has sent nothing itself; 0: it never has."""
     return max(0.0, now_s - worker.contact.said_s)
+
+
+def lease_of(worker: RegisteredWorker, leases: Mapping[str, float], lease_s: float) -> float:
+    """The longest lease of the jobs that *worker* holds; *leases*: of topics that have their own."""
+    return max((leases.get(held.topic, lease_s) for held in worker.held.values()), default=lease_s)

@@ -72,6 +72,7 @@ class WorkerFacts:
         mark: A mark in the environment of its process and of all that its handlers start; None: it has none.
         stalls: Handlers that promised to report progress -> how often, seconds.
         source: Its address, if it connected by TCP.
+        concurrency: Handlers that it runs at once; 0: it did not say.
     """
 
     identity: str
@@ -85,6 +86,7 @@ class WorkerFacts:
     mark: str | None = None
     stalls: Mapping[str, float] = field(default_factory=dict[str, float])
     source: str | None = None
+    concurrency: int = 0
 
 
 @dataclass(slots=True)
@@ -184,7 +186,8 @@ class RegisteredWorker:
     A worker process.
 
     Attributes:
-        capacity: Most jobs that it holds at once; 0 for pool parents.
+        capacity: Most jobs that it holds at once, with those that are sent ahead; 0 for pool parents, and for one that
+            is about to end.
         link: Sends frames to it.
         leaving: It is about to end, by its pool parent or by order: then its end is no crash caused by a job.
         draining: It gets no more jobs.
@@ -216,6 +219,21 @@ class RegisteredWorker:
     def is_remote(self) -> bool:
         """Whether it connected by TCP."""
         return self.facts.source is not None
+
+    @property
+    def places(self) -> int:
+        """Handlers that it runs at once; of one that did not say, the jobs that it holds at once."""
+        return self.facts.concurrency or self.capacity
+
+    @property
+    def taken(self) -> int:
+        """How many of them are taken: more jobs may have started, whose ends are still to be written."""
+        return min(self.places, sum(held.started for held in self.held.values()))
+
+    @property
+    def is_draining(self) -> bool:
+        """Whether it gets no more jobs, by order or by its own word."""
+        return self.draining or not self.capacity
 
     @property
     def credit(self) -> int:

@@ -70,14 +70,9 @@ def test_room_is_made_where_the_most_are() -> None:
     assert gone == ["2001:db8:7::/64", "2001:db8:7:1::/64", "10.0.0.1"]
 
 
-@pytest.mark.parametrize(
-    ("source", "network"),
-    [
-        ("10.1.2.3", "10.1.2.0/24"),
-        ("2001:db8:1:2::/64", "2001:db8:1::/48"),
-        ("uid 1000", "uid 1000"),
-        ("somewhere", "somewhere"),
-    ],
-)
+@pytest.mark.parametrize(("source", "network"), [
+    ("10.1.2.3", "10.1.2.0/24"), ("2001:db8:1:2::/64", "2001:db8:1::/48"), ("uid 1000", "uid 1000"),
+    ("somewhere", "somewhere"),
+])  # fmt: skip
 def test_networks(source: str, network: str) -> None:
     assert network_of(source) == network

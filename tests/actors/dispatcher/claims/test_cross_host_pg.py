@@ -199,19 +199,15 @@ def _put(heard: asyncio.Queue[tuple[str, str]], channel: str, text: str) -> None
     heard.put_nowait((channel, text))
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
-        UnavailableError("away"),
-        ConfigError("no such user"),
-        # All the ways in which asyncpg says that a connection was cut, as tried with a server that cuts and cuts.
-        asyncpg.InternalClientError("cannot switch to state 11; another operation (2) is in progress"),
-        asyncpg.ConnectionDoesNotExistError("connection was closed in the middle of operation"),
-        asyncpg.InterfaceError("connection is closed"),
-        ConnectionResetError(),
-    ],
-    ids=repr,
-)
+@pytest.mark.parametrize("error", [
+    UnavailableError("away"),
+    ConfigError("no such user"),
+    # All the ways in which asyncpg says that a connection was cut, as tried with a server that cuts and cuts.
+    asyncpg.InternalClientError("cannot switch to state 11; another operation (2) is in progress"),
+    asyncpg.ConnectionDoesNotExistError("connection was closed in the middle of operation"),
+    asyncpg.InterfaceError("connection is closed"),
+    ConnectionResetError(),
+], ids=repr)  # fmt: skip
 async def test_a_connection_that_cannot_be_made_or_is_cut_before_it_listens(
     dsn: str, connection: Sql, error: Exception, monkeypatch: Patch
 ) -> None:

@@ -196,11 +196,9 @@ def test_a_window_looks_at_every_priority(monkeypatch: pytest.MonkeyPatch) -> No
         LevelStart("a", 3, None), LevelStart("b", 3, None), LevelStart("a", 2, None), LevelStart("b", 2, at_s - 2.0),
     ]  # fmt: skip
     assert one.window(("a", "b"), 1, 5000.0) == [
-        LevelStart("a", 3, 4980.0),
-        LevelStart("b", 3, 4980.0),
-        LevelStart("a", 2, 4980.0),
+        LevelStart("a", 3, 4980.0), LevelStart("b", 3, 4980.0), LevelStart("a", 2, 4980.0),
         LevelStart("b", 2, at_s - 20.0),
-    ]
+    ]  # fmt: skip
 
 
 def test_a_window_of_many_topics() -> None:

@@ -140,9 +140,7 @@ async def test_what_a_worker_does_not_list_is_given_back(bench: Bench, connectio
 async def test_a_full_claim_that_fails_has_its_cost(bench: Bench, monkeypatch: Patch) -> None:
     bench.join("w")
     costs: list[float] = []
-    monkeypatch.setattr(
-        bench.claims.signal.cursors, "full_done", lambda began_s, ended_s: costs.append(ended_s - began_s)
-    )
+    monkeypatch.setattr(bench.claims.signal.cursors, "full_done", lambda begin, end: costs.append(end - begin))
     bench.after("claim", lost)
     with pytest.raises(UnavailableError, match="nothing was changed"):
         await bench.claims.loop.pass_once()
@@ -156,9 +154,7 @@ async def test_what_looking_everywhere_costs(bench: Bench, monkeypatch: Patch) -
     for module in ("loop", "handout"):
         monkeypatch.setattr(f"pulse_actors.dispatcher.claims.{module}.time", times)
     costs: list[float] = []
-    monkeypatch.setattr(
-        bench.claims.signal.cursors, "full_done", lambda began_s, ended_s: costs.append(ended_s - began_s)
-    )
+    monkeypatch.setattr(bench.claims.signal.cursors, "full_done", lambda begin, end: costs.append(end - begin))
     many = [f"t{number}" for number in range(30)]
     for topics in ([TOPIC], [TOPIC, "u"], many):
         bench.join(topics[-1], topics=topics)

@@ -92,9 +92,6 @@ def bench(store: Store, connection: Sql, monkeypatch: Patch) -> Bench:
     return Bench(store, connection, monkeypatch)
 
 
-# When.
-
-
 async def test_a_wake(bench: Bench) -> None:
     """Now: a claim is made; a full one where no level is named. Later: when it is due. Much later: by the poll."""
     signal = bench.claims.signal
@@ -193,9 +190,6 @@ async def test_an_outage_is_logged_now_and_then(monkeypatch: Patch) -> None:
     assert [entry["event"] for entry in logs].count("database_away") == 1
 
 
-# From where.
-
-
 def break_topic(bench: Bench) -> None:
     """From now on nothing of TOPIC can be read: neither claimed, nor read one by one."""
     claim, claimable = bench.store.claim, bench.store.aside.claimable
@@ -227,9 +221,7 @@ async def test_topics_that_are_claimed_together_go_on(bench: Bench) -> None:
         bench.claims.signal.cursors._full_s = float("-inf")
         await bench.claims.loop.pass_once()
     assert sorted(jobs_of(worker)) == sorted(others)
-    assert [
-        topic for topic in worker.facts.topics if bench.claims.quarantine.is_quarantined(topic, time.monotonic())
-    ] == [TOPIC]
+    assert [t for t in worker.facts.topics if bench.claims.quarantine.is_quarantined(t, time.monotonic())] == [TOPIC]
 
 
 async def test_nothing_is_looked_for_until_a_topic_can_be_read_again(bench: Bench) -> None:
@@ -399,9 +391,6 @@ async def test_dispatch_that_closes_while_a_claim_waits_for_its_turn(bench: Benc
     assert (await read(bench.connection, job))["attempts"] == 0
 
 
-# What is handed out.
-
-
 async def test_a_job_that_is_taken_away_while_it_is_passed_on_is_not_handed_out(bench: Bench) -> None:
     bench.join("wrong", names=["m"], capacity=20)
     heir = bench.join("right", capacity=1)
@@ -521,26 +510,23 @@ def test_a_frame_holds_one_job_at_least(monkeypatch: Patch) -> None:
     assert list(_parts([long, long, short, short, short])) == [[long], [long], [short, short], [short]]
 
 
-@pytest.mark.parametrize(
-    ("fields", "extra"),
-    [
-        ({}, None),
-        ({"occurrence_at": 0.0}, {"occurrence": 0.0}),
-        ({"attempt": 2}, None),
-        ({"attempt": 2, "occurrence_at": 0.0}, {"occurrence": 0.0}),
-        ({"attempt": 2, "crashes": 1}, None),
-        ({"attempt": 3, "crashes": 2}, {"isolate": True}),
-        (
-            {"attempt": 2, "checkpoint": "{}"},
-            {"previous": {"outcome": None, "reason": None, "worker": None, "progress": None, "checkpoint": "{}"}},
-        ),
-        (
-            {"attempt": 2, "previous": '["error", "why", "w", 1]'},
-            {"previous": {"outcome": "error", "reason": "why", "worker": "w", "progress": 1, "checkpoint": None}},
-        ),
-        ({"attempt": 5, "uncharged": 2}, {"tries": 3}),
-    ],
-)
+@pytest.mark.parametrize(("fields", "extra"), [
+    ({}, None),
+    ({"occurrence_at": 0.0}, {"occurrence": 0.0}),
+    ({"attempt": 2}, None),
+    ({"attempt": 2, "occurrence_at": 0.0}, {"occurrence": 0.0}),
+    ({"attempt": 2, "crashes": 1}, None),
+    ({"attempt": 3, "crashes": 2}, {"isolate": True}),
+    (
+        {"attempt": 2, "checkpoint": "{}"},
+        {"previous": {"outcome": None, "reason": None, "worker": None, "progress": None, "checkpoint": "{}"}},
+    ),
+    (
+        {"attempt": 2, "previous": '["error", "why", "w", 1]'},
+        {"previous": {"outcome": "error", "reason": "why", "worker": "w", "progress": 1, "checkpoint": None}},
+    ),
+    ({"attempt": 5, "uncharged": 2}, {"tries": 3}),
+])  # fmt: skip
 def test_what_a_job_is_told_beside_its_args(fields: dict[str, Any], extra: object) -> None:
     assert _extra(CLAIM._replace(**fields)) == extra
 

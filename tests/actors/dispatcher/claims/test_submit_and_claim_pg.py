@@ -59,13 +59,10 @@ async def test_the_clock_is_the_databases(store: Store, connection: Sql) -> None
     assert row["next_run_at"] <= row["started_at"]
 
 
-@pytest.mark.parametrize(
-    ("paused", "until", "runs"),
-    [
-        (TOPIC, None, False), ("", None, False), ("other", None, True), (TOPIC, at(1), False), ("", NOW, True),
-        (None, None, True),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("paused", "until", "runs"), [
+    (TOPIC, None, False), ("", None, False), ("other", None, True), (TOPIC, at(1), False), ("", NOW, True),
+    (None, None, True),
+])  # fmt: skip
 async def test_a_pause(store: Store, connection: Sql, paused: str | None, until: datetime | None, runs: bool) -> None:
     """A paused job waits, and the answer lists it as work to claim; after the end of the pause (None) it does not."""
     one = job(priority=3)
@@ -99,9 +96,6 @@ async def test_what_has_expired(store: Store, connection: Sql) -> None:
         for one in (over, later, soon)
     ]
     assert expiries == [NOW, at(1), at(0.5)]
-
-
-# The dispatcher.
 
 
 @pytest.fixture
@@ -174,14 +168,10 @@ async def test_a_submit_does_not_wait_for_a_claim(bench: Bench, connection: Sql)
     assert await connection.fetchval("SELECT status::text FROM pulse.jobs") == "PENDING"
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
-        UnavailableError("lost"),
-        StatementError("unreadable", sqlstate="22021", statement="submit_and_claim", may_be_done=True),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("error", [
+    UnavailableError("lost"),
+    StatementError("unreadable", sqlstate="22021", statement="submit_and_claim", may_be_done=True),
+], ids=str)  # fmt: skip
 async def test_an_answer_that_is_lost_or_cannot_be_read(bench: Bench, connection: Sql, error: Exception) -> None:
     """It may be done: the submit fails, and the job is handed out once more, uncharged."""
     worker, one = bench.join(), job()

@@ -60,25 +60,28 @@ def known(on: RequestContext, **columns: Any) -> JobFacts:
 
 def test_who_serves_its_topic() -> None:
     able, other, elsewhere = worker(), worker("h/b/1/2.3/x"), worker("h/b/1/2.3/y", ("b", "c"))
-    able.held[OTHER, 1] = HeldJob("blue", "a")
+    able.held.update({(OTHER, 1): HeldJob("blue", "a", started=True), (OTHER, 2): HeldJob("green", "a")})
+    able.facts = replace(able.facts, concurrency=2)
     other.facts = replace(other.facts, name="x", names=frozenset({"blue"}))
     found = known(site(able, other, elsewhere))
     assert found == JobFacts(
         host="here",
         poll_s=0.25,
         candidates=(
-            Candidate("w", frozenset({"red"}), is_able=True, capacity=3, held=("blue",)),
-            Candidate("x", frozenset({"blue"}), is_able=False, capacity=3),
+            Candidate("w", frozenset({"red"}), is_able=True, capacity=3, places=2, held=2, calls=("blue",)),
+            Candidate("x", frozenset({"blue"}), is_able=False, capacity=3, places=3),
         ),
         topics=["a", "b", "c"],
     )
 
 
-@pytest.mark.parametrize("what", ["silent", "closing", "draining", "backlog"])
+@pytest.mark.parametrize("what", ["silent", "closing", "draining", "its own word", "backlog"])
 def test_who_gets_no_jobs(what: str) -> None:
     one = worker()
     if what == "backlog":
         cast("Any", one.link).backlog_bytes = BACKLOG_BYTES + 1
+    elif what == "its own word":
+        one.capacity = 0
     else:
         setattr(one.contact if what == "silent" else one, what, True)
     (candidate,) = known(site(one)).candidates
@@ -127,17 +130,14 @@ def test_what_would_end_it(progress_s: float, ago_s: float | None) -> None:
     assert (holder.timeout_s, holder.stall_s, holder.progress_ago_s) == (60.0, 5.0, ago_s)
 
 
-@pytest.mark.parametrize(
-    ("said_s", "heard_s", "silent", "state", "condition"),
-    [
-        (0.0, 0.0, False, "T", Condition.WELL),  # less than two heartbeats ago
-        (-11.0, -11.0, False, "T", Condition.STOPPED),
-        (-11.0, 8.0, False, "t", Condition.STOPPED),
-        (-11.0, 8.0, False, "S", Condition.BLOCKED),
-        (-11.0, -11.0, False, "S", Condition.WELL),
-        (-11.0, -11.0, True, "S", Condition.SILENT),
-    ],
-)
+@pytest.mark.parametrize(("said_s", "heard_s", "silent", "state", "condition"), [
+    (9.0, 9.0, False, "T", Condition.STOPPED),  # the kernel says so before it is missed
+    (0.0, 8.0, False, "S", Condition.WELL),  # less than two heartbeats ago
+    (-11.0, 8.0, False, "t", Condition.STOPPED),
+    (-11.0, 8.0, False, "S", Condition.BLOCKED),
+    (-11.0, -11.0, False, "S", Condition.WELL),
+    (-11.0, -11.0, True, "S", Condition.SILENT),
+])  # fmt: skip
 def test_why_it_says_nothing(
     said_s: float, heard_s: float, *, silent: bool, state: str, condition: Condition, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -145,7 +145,8 @@ def test_why_it_says_nothing(
     monkeypatch.setattr(processes, "state", lambda _pid: state)
     one = worker()
     one.watched, one.contact.said_s, one.contact.heard_s, one.contact.silent = True, said_s, heard_s, silent
-    assert condition_of(one, 9.0, 10.0) is (Condition.SILENT if silent else Condition.WELL)
+    idle = Condition.SILENT if silent else Condition.WELL
+    assert condition_of(one, 9.0, 10.0) is (condition if condition is Condition.STOPPED else idle)
     one.jobs.held = {(JOB, 2): HeldJob("red", "a", started=True)}
     assert condition_of(one, 9.0, 10.0) is condition
     one.watched = False  # another user's, or another pid namespace's: that process may be any
@@ -156,6 +157,31 @@ def test_who_was_never_heard_of_is_not_quiet_for_ever() -> None:
     one = worker()
     one.jobs.held = {(JOB, 2): HeldJob("red", "a", started=True)}
     assert (quiet_s(one, 9.0), condition_of(one, 1e9, 10.0)) == (0.0, Condition.WELL)
+
+
+def test_when_a_silent_one_is_killed() -> None:
+    """A lease after its last heartbeat, also while the server renews its leases; only one that can be killed."""
+    one = worker()
+    one.jobs.held = {(JOB, 2): HeldJob("red", "a", started=True)}
+    one.contact.beaten_s = 5.0
+    assert (holder := known(site(one), **RUNS).holder) is not None
+    assert holder.left_s is None
+    one.watched = True
+    on = site(one)
+    for extended_s in (6.0, 8.0):
+        one.contact.extended_s = extended_s
+        assert (holder := known(on, **RUNS).holder) is not None
+        assert holder.left_s == 26.0
+    on.services.registry.policies.leases["a"] = 60.0
+    assert (holder := known(on, **RUNS).holder) is not None
+    assert holder.left_s == 56.0
+
+
+def test_a_stopped_one_starts_no_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "state", lambda _pid: "T")
+    one = worker()
+    one.watched = True
+    assert [candidate.stopped for candidate in known(site(one)).candidates] == ["stopped (SIGSTOP)"]
 
 
 def test_what_slows_all_down() -> None:
@@ -191,16 +217,11 @@ def test_an_earlier_attempt_in_the_book() -> None:
     assert known(site(one)).earlier is None
 
 
-@pytest.mark.parametrize(
-    ("columns", "earlier"),
-    [
-        ({"outcome": "canceled", "worker": ME}, "w"),
-        ({"outcome": "lease_expired", "worker": ME}, "w"),
-        ({"outcome": "error", "worker": ME}, None),
-        ({"outcome": "canceled", "worker": "there/b/1/7.8/w"}, None),
-        ({"outcome": "canceled", "worker": None}, None),
-    ],
-)
+@pytest.mark.parametrize(("columns", "earlier"), [
+    ({"outcome": "canceled", "worker": ME}, "w"), ({"outcome": "lease_expired", "worker": ME}, "w"),
+    ({"outcome": "error", "worker": ME}, None), ({"outcome": "canceled", "worker": "there/b/1/7.8/w"}, None),
+    ({"outcome": "canceled", "worker": None}, None),
+])  # fmt: skip
 def test_an_earlier_attempt_of_a_process_that_lives(columns: dict[str, Any], earlier: str | None) -> None:
     assert known(site(), **columns).earlier == earlier
     assert known(site(worker()), **columns).earlier is None

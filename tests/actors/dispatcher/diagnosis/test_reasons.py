@@ -22,9 +22,9 @@ JOB: Final = StoredFacts(
     id=ID.bytes, topic="images", name="resize", status="PENDING", priority=0, attempts=0, uncharged=0, max_attempts=5,
     crashes=0, submitted_at=NOW - 60, next_run_at=NOW - 1, now=NOW,
 )  # fmt: skip
-FREE: Final = Candidate("w1", frozenset({"resize", "crop"}), is_able=True, capacity=2)
-FULL: Final = replace(FREE, held=("resize", "crop"))
-OTHER: Final = Candidate("w2", frozenset({"crop"}), is_able=False, capacity=9)
+FREE: Final = Candidate("w1", frozenset({"resize", "crop"}), is_able=True, capacity=2, places=2)
+FULL: Final = replace(FREE, held=2, calls=("resize", "crop"))
+OTHER: Final = Candidate("w2", frozenset({"crop"}), is_able=False, capacity=9, places=9)
 KNOWN: Final = JobFacts(host="here", poll_s=0.5, candidates=(FREE,), topics=("images",))
 RUNNING: Final = structs.replace(
     JOB, status="RUNNING", attempts=2, locked_by=MINE, started_at=NOW - 180, lease_until=NOW + 20
@@ -54,7 +54,7 @@ def served_by(*candidates: Candidate, **more: Any) -> JobFacts:
 
 
 def test_nothing_is_in_the_way() -> None:
-    known = served_by(FREE, replace(FREE, held=("crop",)), FULL, OTHER, replace(FREE, stopped="silent"))
+    known = served_by(FREE, replace(FREE, held=1, calls=("crop",)), FULL, OTHER, replace(FREE, stopped="silent"))
     ready = only(known=known)
     assert (ready.code, ready.details["free"], ready.advice) == ("ready", 3, "Ask again.")
     assert ready.text == (
@@ -64,14 +64,11 @@ def test_nothing_is_in_the_way() -> None:
     assert "log" in only(next_run_at=NOW - 10).advice
 
 
-@pytest.mark.parametrize(
-    ("status", "text"),
-    [
-        ("COMPLETED", "it is completed since 2030-03-17T17:46:35Z (5 s ago)."),
-        ("CANCELED", "it is canceled since 2030-03-17T17:46:35Z (5 s ago)."),
-        ("DEAD_LETTERED", "it is a dead letter since 2030-03-17T17:46:35Z (5 s ago): it broke"),
-    ],
-)
+@pytest.mark.parametrize(("status", "text"), [
+    ("COMPLETED", "it is completed since 2030-03-17T17:46:35Z (5 s ago)."),
+    ("CANCELED", "it is canceled since 2030-03-17T17:46:35Z (5 s ago)."),
+    ("DEAD_LETTERED", "it is a dead letter since 2030-03-17T17:46:35Z (5 s ago): it broke"),
+])  # fmt: skip
 def test_it_has_ended(status: str, text: str) -> None:
     job = structs.replace(JOB, status=status, completed_at=NOW - 5, last_error="it broke\nagain")
     reason = only(job, paused_at=NOW)
@@ -93,14 +90,11 @@ def test_it_runs() -> None:
     assert "not heard of yet" in only(RUNNING, replace(KNOWN, holder=Holder(None, started=True))).text
 
 
-@pytest.mark.parametrize(
-    ("seen_at", "code", "end"),
-    [
-        (NOW - 3, "running", ""),
-        (NOW - 60, "host_gone", "That host is gone: it was last seen 60 s ago. "),
-        (None, "host_gone", "That host is gone: it was last seen never. "),
-    ],
-)
+@pytest.mark.parametrize(("seen_at", "code", "end"), [
+    (NOW - 3, "running", ""),
+    (NOW - 60, "host_gone", "That host is gone: it was last seen 60 s ago. "),
+    (None, "host_gone", "That host is gone: it was last seen never. "),
+])  # fmt: skip
 def test_it_runs_on_another_host(seen_at: float | None, code: str, end: str) -> None:
     """This server only knows its lease, and when it was seen: a host not seen for a minute runs nothing."""
     reason = only(RUNNING, locked_by="there/b/1/7.8/w9", host_seen_at=seen_at)
@@ -120,7 +114,7 @@ def test_it_has_a_worker_that_nobody_knows() -> None:
 def test_its_worker_is_silent() -> None:
     for holder, how in (
         (Holder(40.0, condition=Condition.SILENT, started=True), "silent, heard of 40 s ago"),
-        (Holder(40.0, condition=Condition.STOPPED, started=True), "stopped, by SIGSTOP, Ctrl-Z or a debugger, heard"),
+        (Holder(40.0, condition=Condition.STOPPED, started=True), "stopped (SIGSTOP), heard"),
         (Holder(40.0, is_connected=False, started=True), "not connected, heard of 40 s ago"),
     ):
         reason = only(RUNNING, replace(KNOWN, holder=holder))
@@ -233,11 +227,11 @@ def test_no_worker_has_its_handler() -> None:
 def test_who_could_run_it_gets_no_jobs() -> None:
     reason = only(known=served_by(replace(FREE, stopped="draining"), replace(FULL, stopped="silent"), OTHER))
     assert (reason.code, reason.details["stopped"]) == ("held_back", [["draining", 1], ["silent", 1]])
-    assert reason.text == "No worker that could run it gets jobs now: 1 draining, 1 silent."
+    assert reason.text == "No worker that could run it starts jobs now: 1 draining, 1 silent."
 
 
 def test_all_are_full() -> None:
-    known = served_by(FULL, replace(FULL, held=("resize", "resize")), replace(FREE, stopped="draining"), OTHER)
+    known = served_by(FULL, replace(FULL, calls=("resize", "resize")), replace(FREE, stopped="draining"), OTHER)
     reason = only(known=known)
     assert (reason.code, reason.details["places"]) == ("full", 4)
     assert reason.details["running"] == [["resize", 3], ["crop", 1]]
@@ -245,9 +239,12 @@ def test_all_are_full() -> None:
         "All 2 workers that could run it are full: 4 places, taken by 3 resize, 1 crop. 1 more: draining."
     )
     assert only(known=served_by(FULL)).text.startswith("The only worker that could run it is full: 2 places")
+    ahead = served_by(replace(FULL, capacity=9, held=9))
+    assert only(known=ahead).text.endswith("2 places, taken by 1 resize, 1 crop; 7 more jobs were sent ahead.")
+    assert "workers take jobs ahead" in only(known=served_by(replace(FULL, capacity=9))).text
     assert codes(known=served_by(FULL, FREE)) == ["ready"]
     names = tuple(f"n{number}" for number in range(9))
-    assert ", …" in only(known=served_by(replace(FREE, capacity=9, held=names))).text
+    assert ", …" in only(known=served_by(replace(FREE, capacity=9, held=9, calls=names))).text
     assert ", …" in only(known=served_by(topics=names)).text
 
 

@@ -248,13 +248,10 @@ async def test_a_new_place_that_knows_the_newest_attempts(host: Host, connection
     assert await connection.fetchval("SELECT max(epoch) FROM pulse.epochs") == 1
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        "DELETE FROM pulse.jobs",
-        "UPDATE pulse.jobs SET attempts = 0, status = 'PENDING', locked_by = NULL, lease_until = NULL",
-    ],
-)
+@pytest.mark.parametrize("change", [
+    "DELETE FROM pulse.jobs",
+    "UPDATE pulse.jobs SET attempts = 0, status = 'PENDING', locked_by = NULL, lease_until = NULL",
+])  # fmt: skip
 async def test_a_new_place_that_does_not(host: Host, connection: Sql, change: str) -> None:
     """Jobs handed out since the last tick, or in the current one, prove that it went back."""
     one = await held(host, connection)

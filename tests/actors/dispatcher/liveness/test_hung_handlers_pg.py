@@ -92,9 +92,6 @@ async def tasks() -> AsyncIterator[TaskGroup]:
         made.cancel_scope.cancel()
 
 
-# What is watched.
-
-
 async def test_what_has_a_limit_is_watched(at: Hall, living: Process) -> None:
     """Of another host's worker only the lease is known, and it cannot be killed."""
     worker = at.working(living.pid, stalls={"promised": 5.0})
@@ -148,9 +145,6 @@ async def test_what_a_worker_came_with_has_a_limit_once_it_is_known(at: Hall, li
     assert [(due.pair, due.held.timeout_s) for due in at.deadlines._heap] == [((job, 1), LONG_S)]
 
 
-# When a limit passes.
-
-
 async def test_a_handler_that_has_ended_is_nobodys_guilt(at: Hall, tasks: TaskGroup, living: Process) -> None:
     worker, job = await at.hung(living.pid)
     worker.held[job, 1] = HeldJob("n", TOPIC, started=True)
@@ -182,13 +176,10 @@ async def test_a_worker_that_came_back_is_watched_anew(at: Hall, tasks: TaskGrou
     assert not at.due(tasks)
 
 
-@pytest.mark.parametrize(
-    ("timeout_s", "ended"),
-    [
-        (None, ("stalled", f"stalled: no progress for 5 s; {KILLED}")),
-        (0.1, ("timeout", f"timed out after 0.1 s; {KILLED}")),
-    ],
-)
+@pytest.mark.parametrize(("timeout_s", "ended"), [
+    (None, ("stalled", f"stalled: no progress for 5 s; {KILLED}")),
+    (0.1, ("timeout", f"timed out after 0.1 s; {KILLED}")),
+])  # fmt: skip
 async def test_progress_moves_the_stall_and_not_the_time_limit(
     at: Hall, tasks: TaskGroup, living: Process, timeout_s: float | None, ended: tuple[str, str]
 ) -> None:
@@ -298,9 +289,6 @@ async def test_nothing_is_recalled_where_nothing_waits(at: Hall, tasks: TaskGrou
     assert [kind for kind, _, _ in wire_of(worker).sent] == ["stack"]
 
 
-# The loop.
-
-
 async def test_limits_pass_by_themselves(at: Hall, tasks: TaskGroup, living: Process) -> None:
     tasks.start_soon(at.hung_handlers.run)
     await anyio.wait_all_tasks_blocked()
@@ -314,9 +302,6 @@ async def test_limits_pass_by_themselves(at: Hall, tasks: TaskGroup, living: Pro
         with anyio.fail_after(DEADLINE_S):
             await at.deaths.wait_buried(hung)
         assert is_alive(living.pid)
-
-
-# Progress, and stacks.
 
 
 def test_what_counts_as_progress() -> None:

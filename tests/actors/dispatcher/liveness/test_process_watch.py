@@ -79,18 +79,15 @@ EXIT_7: Final = 7 << 8
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize(
-    ("status", "oom", "leaving", "said"),
-    [
-        (KILLED, "oom_kill 4\n", False, "out of memory (SIGKILL)"),
-        (KILLED, "oom_kill 3\n", False, "SIGKILL"),
-        (KILLED, None, False, "SIGKILL"),
-        (KILLED, "oom_kill 4\n", True, "SIGKILL"),  # that was us
-        (int(signal.SIGTERM), "oom_kill 4\n", False, "SIGTERM"),
-        (EXIT_7, "oom_kill 4\n", False, "exit code 7"),
-        (None, "oom_kill 4\n", False, "how is not known"),
-    ],
-)
+@pytest.mark.parametrize(("status", "oom", "leaving", "said"), [
+    (KILLED, "oom_kill 4\n", False, "out of memory (SIGKILL)"),
+    (KILLED, "oom_kill 3\n", False, "SIGKILL"),
+    (KILLED, None, False, "SIGKILL"),
+    (KILLED, "oom_kill 4\n", True, "SIGKILL"),  # that was us
+    (int(signal.SIGTERM), "oom_kill 4\n", False, "SIGTERM"),
+    (EXIT_7, "oom_kill 4\n", False, "exit code 7"),
+    (None, "oom_kill 4\n", False, "how is not known"),
+])  # fmt: skip
 async def test_want_of_memory_is_named(
     worker: RegisteredWorker, tmp_path: Path, status: int | None, oom: str | None, leaving: bool, said: str
 ) -> None:

@@ -294,9 +294,6 @@ async def test_an_end_is_told_louder_when_something_was_lost(at: Floor, monkeypa
     assert written == [1]
 
 
-# What is watched.
-
-
 async def test_who_says_hello_again_is_watched_anew(at: Floor, living: Process) -> None:
     """The newer connection replaces the older one, whose watch ends; it dies once."""
     identity = identity_of(living.pid)
@@ -375,9 +372,6 @@ async def test_before_the_loops_run_nothing_is_watched(at: Floor) -> None:
     idle.watch(new_worker("x", os.getpid()), pidfd, anyio.lowlevel.checkpoint)
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(pidfd)
-
-
-# Strangers.
 
 
 async def test_a_stranger_is_adopted_with_what_it_holds(at: Floor, living: Process) -> None:

@@ -109,9 +109,6 @@ async def look(at: Room, tasks: TaskGroup) -> None:
     await at.silence._look(time.monotonic(), tasks)
 
 
-# Looks.
-
-
 @pytest.mark.parametrize(("silent", "is_renewed"), [(0.5, False), (0.8, True)])
 async def test_who_has_missed_beats_is_renewed(
     at: Room, tasks: TaskGroup, living: Process, silent: float, *, is_renewed: bool
@@ -181,9 +178,6 @@ async def test_a_longer_lease_of_a_topic_lets_its_worker_live(at: Room, tasks: T
     assert not at.silence._being_killed
 
 
-# The ladder.
-
-
 @pytest.mark.parametrize("ends", [False, True])
 async def test_who_answers_is_not_told_to_end(
     at: Room, tasks: TaskGroup, monkeypatch: Patch, living: Process, *, ends: bool
@@ -229,9 +223,6 @@ async def test_who_is_stopped_is_not_waited_for(
     await look(at, tasks)
     await at.until_done()
     assert at.signals == [signal.SIGTERM, signal.SIGKILL]
-
-
-# Leases that have lapsed.
 
 
 async def test_what_a_speaking_worker_does_not_list_lapses(at: Room, living: Process) -> None:
@@ -302,9 +293,6 @@ async def test_a_stranger_is_watched_and_renewed(at: Room, living: Process) -> N
     assert await at.lease_s(job) > LEASE_S - 5
 
 
-# The loop.
-
-
 async def test_a_dispatcher_that_was_stopped_blames_nobody(
     at: Room, tasks: TaskGroup, monkeypatch: Patch, living: Process
 ) -> None:
@@ -352,9 +340,6 @@ async def test_what_a_worker_that_is_not_connected_was_never_given(at: Room, liv
     assert (row["status"], row["uncharged"], row["last_error"]) == ("PENDING", 1, None)
     assert at.claims.signal.cursors.starts([TOPIC])  # it may be claimed again
     assert [(await at.read(one))["status"] for one in (held, reported)] == ["RUNNING"] * 2
-
-
-# Strangers.
 
 
 async def stranger(at: Room, pid: int) -> RegisteredWorker:

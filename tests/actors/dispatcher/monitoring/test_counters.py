@@ -38,8 +38,7 @@ def test_extremes_have_buckets() -> None:
     for value_s, place in [(-5.0, 0), (1e-4, 0), (1.01e-4, 1), (1e5, -2), (1e9, -1)]:
         histogram = Histogram()
         histogram.add(value_s, 2.5)
-        assert histogram.counts[place] == 2.5
-        assert histogram.total == 2.5
+        assert (histogram.counts[place], histogram.total) == (2.5, 2.5)
     assert Histogram().percentile(0.5) is None
     assert Histogram().told()["counts"] == [0.0] * (len(BOUNDS) + 1)
 
@@ -91,16 +90,11 @@ def test_topics_and_history_are_bounded() -> None:
     assert [one.history[0][0], len(one.history)] == [5.0, counters.HISTORY]
 
 
-@pytest.mark.parametrize(
-    ("kind", "status", "failed", "retried", "dead"),
-    [
-        (EndingKind.ERROR, "RETRYING", 1, 1, 0),
-        (EndingKind.CRASHED, "DEAD_LETTERED", 1, 0, 1),
-        (EndingKind.RELEASED, "PENDING", 0, 0, 0),
-        (EndingKind.SNOOZED, "RETRYING", 0, 0, 0),
-        (EndingKind.UNASSIGNED, "PENDING", 0, 0, 0),
-    ],
-)
+@pytest.mark.parametrize(("kind", "status", "failed", "retried", "dead"), [
+    (EndingKind.ERROR, "RETRYING", 1, 1, 0), (EndingKind.CRASHED, "DEAD_LETTERED", 1, 0, 1),
+    (EndingKind.RELEASED, "PENDING", 0, 0, 0), (EndingKind.SNOOZED, "RETRYING", 0, 0, 0),
+    (EndingKind.UNASSIGNED, "PENDING", 0, 0, 0),
+])  # fmt: skip
 def test_ends_are_counted_by_outcome(kind: EndingKind, status: str, failed: int, retried: int, dead: int) -> None:
     """A charged one has failed, one with another try is retried; one that was given back is neither."""
     one = DispatchCounters()

@@ -1,4 +1,4 @@
-"""What of the doctor's findings is told while somebody looks: what is wrong now, and no more."""
+"""What of the doctor's findings all tools show: what is wrong now, and no more."""
 
 from __future__ import annotations
 

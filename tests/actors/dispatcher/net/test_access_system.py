@@ -42,22 +42,16 @@ NOTED: Final = """
 NO_ID: Final = b"\0" * 16
 BODIES: Final[Mapping[str, dict[str, Any]]] = {
     "submit": {"jobs": [{"name": "n", "topic": "of a client"}]},
-    **{f"jobs.{kind}": {"ids": [NO_ID]} for kind in ("cancel", "retry", "delete")},
-    "jobs.find": {"prefixes": ["00"]},
+    **{f"jobs.{kind}": {"ids": [NO_ID]} for kind in ("cancel", "retry", "delete")}, "jobs.find": {"prefixes": ["00"]},
     "jobs.change": {"ids": [NO_ID], "priority": 1},
     **{f"jobs.{kind}": {"id": NO_ID} for kind in ("get", "why", "stack")},
     **{f"schedules.{kind}": {"id": NO_ID} for kind in ("get", "update", "delete", "pause", "resume", "trigger")},
-    "schedules.find": {"words": ["k"]},
-    "schedules.preview": {"id": NO_ID},
-    "schedules.create": {"name": "n", "cron": "@yearly"},
-    "schedules.declare": {"by": "nobody:app", "schedules": []},
-    "dispatch.pause": {"topic": "nobody's"},
-    "dispatch.resume": {"topic": "nobody's"},
-    "topics.get": {"topic": "nobody's"},
-    "topics.set": {"topic": "nobody's", "max_attempts": 3},
-    "topics.unset": {"topic": "nobody's"},
-    "actors.restart": {"name": "nobody"},
-}
+    "schedules.find": {"words": ["k"]}, "schedules.preview": {"id": NO_ID},
+    "schedules.create": {"name": "n", "cron": "@yearly"}, "schedules.declare": {"by": "nobody:app", "schedules": []},
+    "dispatch.pause": {"topic": "nobody's"}, "dispatch.resume": {"topic": "nobody's"},
+    "topics.get": {"topic": "nobody's"}, "topics.set": {"topic": "nobody's", "max_attempts": 3},
+    "topics.unset": {"topic": "nobody's"}, "actors.restart": {"name": "nobody"},
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -202,11 +196,9 @@ def test_a_viewer_sees_no_contents(system: System) -> None:
         for who in ("viewer", "client"):
             with come(system.path, ACCOUNTS[who]) as peer:
                 answers[who] = [
-                    peer.call("jobs.get", id=job["id"])["job"],
-                    peer.call("jobs.list", topic="seen")["jobs"][0],
-                    peer.call("schedules.get", id=schedule)["schedule"],
-                    peer.call("schedules.list")["schedules"][0],
-                ]
+                    peer.call("jobs.get", id=job["id"])["job"], peer.call("jobs.list", topic="seen")["jobs"][0],
+                    peer.call("schedules.get", id=schedule)["schedule"], peer.call("schedules.list")["schedules"][0],
+                ]  # fmt: skip
     assert ["4711" in str(answer) for answer in answers["client"]] == [True, True, True, True]
     assert ["4711" in str(answer) for answer in answers["viewer"]] == [False, False, False, False]
     assert [answer["concealed"] for answer in answers["viewer"]] == [True, True, True, True]

@@ -36,15 +36,12 @@ def test_who_stops_sending_still_gets_its_answers(system: System, topic: str) ->
     assert system.row(job["id"])["status"] == "PENDING"
 
 
-@pytest.mark.parametrize(
-    ("kind", "body"),
-    [
-        *((kind, {}) for kind in ("fly", "hello", "report", "actors.restart", "submit")),
-        ("jobs.get", {"id": b"short"}),
-        ("dispatch.pause", {"topic": "\0"}),
-        ("jobs.list", {"topic": "\0"}),
-    ],
-)
+@pytest.mark.parametrize(("kind", "body"), [
+    *((kind, {}) for kind in ("fly", "hello", "report", "actors.restart", "submit")),
+    ("jobs.get", {"id": b"short"}),
+    ("dispatch.pause", {"topic": "\0"}),
+    ("jobs.list", {"topic": "\0"}),
+])  # fmt: skip
 def test_a_wrong_request_costs_nobody_the_connection(client: Peer, kind: str, body: Body) -> None:
     code, message = client.refusal(kind, **body)
     assert code == "bad_request"

@@ -1,4 +1,4 @@
-"""The cost of a handshake is measured with the certificate in use."""
+"""The time of a TLS handshake, found out with the certificate in use; and what a hello must not have in it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,11 @@ import pytest
 from anyio.streams.tls import TLSStream
 
 from pulse.config import Settings
+from pulse.errors import ProtocolError
+from pulse.protocol import Hello, Role
+from pulse.protocol.messages import HandlerInfo
 from pulse.security.tls import handshake_s, server_context
+from pulse_actors.dispatcher.net.handshake import refuse_unstorable
 from pulse_actors.dispatcher.net.listener import Listener
 from tests.support.servers.certificates import Authority
 
@@ -121,3 +125,14 @@ def test_clients_choose_no_dear_handshake(tmp_path: Path) -> None:
             words = [openssl, "s_client", "-connect", where, "-groups", groups, "-tls1_3"]
             subprocess.run(words, input=b"", capture_output=True, check=False, timeout=20)
             assert told.result(20) == found
+
+
+@pytest.mark.parametrize("said", [
+    {"topics": ["a", "b\0"]}, {"names": ["b\0"]}, {"handlers": {"b\0": HandlerInfo()}},
+    {"handlers": {"a": HandlerInfo(topic="b\0")}},
+], ids=["topic", "name", "handler", "topic of a handler"])  # fmt: skip
+def test_what_no_database_can_hold_is_refused(said: dict[str, Any]) -> None:
+    refuse_unstorable(Hello(1, Role.WORKER, topics=["a"], names=["a"], handlers={"a": HandlerInfo(topic="t")}), 5)
+    with pytest.raises(ProtocolError, match=r"hello: 'b\\x00' contains a NUL character") as refused:
+        refuse_unstorable(Hello(1, Role.WORKER, **said), 5)
+    assert refused.value.request == 5

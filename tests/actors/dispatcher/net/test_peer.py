@@ -13,14 +13,11 @@ from pulse_actors.shared.identity import Peer
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize(
-    ("host", "asker"),
-    [
-        ("10.1.2.3", "10.1.2.3"),
-        ("2001:db8::1", "2001:db8::/64"),  # a machine has all of them
-        ("2001:db8::2", "2001:db8::/64"),
-    ],
-)
+@pytest.mark.parametrize(("host", "asker"), [
+    ("10.1.2.3", "10.1.2.3"),
+    ("2001:db8::1", "2001:db8::/64"),  # a machine has all of them
+    ("2001:db8::2", "2001:db8::/64"),
+])  # fmt: skip
 async def test_who_asks_from_elsewhere(host: str, asker: str) -> None:
     came = RemotePeerAuth(f"{host}:50000", source_of(host), None, "h", lambda: None)
     assert (await came.admit(Hello(protocol=1, role=Role.CLIENT))).asker == asker

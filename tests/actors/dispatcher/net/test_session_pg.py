@@ -88,34 +88,19 @@ class Line(Wire):
 
 class Lobby(Floor):
     def services(self, store: Store | None = None) -> PeerServices:
-        claims = (
-            self.claims
-            if store is None
-            else claim_parts(store, self.registry, HOST, lease_s=LEASE_S, poll_s=60.0, batch=1)
-        )
-        store = store or self.store
+        claims, store = self.claims, store or self.store
+        if store is not self.store:
+            claims = claim_parts(store, self.registry, HOST, lease_s=LEASE_S, poll_s=60.0, batch=1)
         return PeerServices(
-            store=store,
-            registry=self.registry,
-            signal=claims.signal,
-            handout=claims.handout,
-            quarantine=claims.quarantine,
-            bus=cast("Any", None),
-            host=HOST,
-            stacks=StackRequests(self.registry),
-            stats=StatsReporter(self.store, self.registry, self.claims.counters),
-            findings=Findings(store.findings),
-            redaction=Redaction(None),
-            server=ServerInfo("here", 10.0, LEASE_S),
-            in_doubt=claims.in_doubt,
+            store=store, registry=self.registry, signal=claims.signal, handout=claims.handout,
+            quarantine=claims.quarantine, bus=cast("Any", None), host=HOST, stacks=StackRequests(self.registry),
+            stats=StatsReporter(self.store, self.registry, self.claims.counters), findings=Findings(store.findings),
+            redaction=Redaction(None), server=ServerInfo("here", 10.0, LEASE_S), in_doubt=claims.in_doubt,
             reports=self.results,
             heartbeats=HeartbeatWriter(store, self.registry, HOST, self.claims.counters, lease_s=LEASE_S),
-            submits=claims.submits,
-            process_watch=self.deaths,
-            deadlines=None,
-            counters=claims.counters,
+            submits=claims.submits, process_watch=self.deaths, deadlines=None, counters=claims.counters,
             refusal_log=RefusalLog(store),
-        )
+        )  # fmt: skip
 
     def hears(self, worker: RegisteredWorker, kind: str, *bodies: msgspec.Struct) -> None:
         session, _ = self.peer_session()
@@ -304,8 +289,7 @@ async def test_a_newer_hello_takes_the_place_of_an_older_one(lobby: Lobby) -> No
     newer, _ = await lobby.greet(number=2)
     assert lobby.registry.get(IDENTITY) is newer
     assert wire_of(older).bodies("error")[0]["code"] == "conflict"
-    assert wire_of(older).closed
-    assert not wire_of(newer).closed
+    assert (wire_of(older).closed, wire_of(newer).closed) == (True, False)
 
 
 async def test_a_hello_that_came_too_late_is_refused(lobby: Lobby) -> None:
@@ -432,8 +416,7 @@ async def test_what_a_heartbeat_does_not_list(lobby: Lobby) -> None:
         lobby.hears(worker, "heartbeat", body)
 
     beat(b"session")
-    assert worker.contact.beaten_s == 0.0
-    assert worker.held[unlisted].unlisted == 1
+    assert (worker.contact.beaten_s, worker.held[unlisted].unlisted) == (0.0, 1)
     for _ in range(2):
         beat(None, listed)
     assert (worker.held[listed].unlisted, worker.held[unlisted].unlisted) == (0, 3)
@@ -568,28 +551,21 @@ async def test_what_the_database_does_not_take_leaves_its_room(lobby: Lobby) -> 
 
 
 async def test_all_connections_of_a_process_have_one_room(lobby: Lobby) -> None:
-    peer_sessions: list[PeerSession] = []
-    limits: list[object] = []
-    rooms: list[object] = []
+    met: list[tuple[MemoryBudget, object, object]] = []
     client = {"protocol": 1, "role": "client"}
     worker = {"protocol": 1, "role": "worker", "worker": NAME, "topics": [TOPIC], "names": ["n"], "capacity": 1}
     async with anyio.create_task_group() as tasks:
         for pid, body in ((1, client), (1, client), (2, client), (1, worker), (2, worker)):
             peer_session, line = lobby.peer_session(peer=Peer(pid, 0, 0, 7, HOST.pidns))
             await peer_session._greet(Frame("hello", 1, msgspec.Raw(msgspec.msgpack.encode(body))), tasks)
-            peer_sessions.append(peer_session)
-            limits.append(line.limits)
-            rooms.append(line.begun)
-    first, second, other, working, elsewhere = (peer_session._unwritten for peer_session in peer_sessions)
+            met.append((peer_session._unwritten, line.limits, line.begun))
+    (first, second, other, working, elsewhere), limits, rooms = zip(*met, strict=True)
     assert first is second
     assert len({first, other, working, elsewhere}) == 4
     assert limits[0] is limits[1]
     assert len({*limits}) == 4
-    assert rooms[:3] == [None] * 3, "they go on with what is their account's or address's"
+    assert rooms[:3] == (None,) * 3, "they go on with what is their account's or address's"
     assert rooms[3] is not rooms[4]
-
-
-# The dispatcher as a whole.
 
 
 def dispatcher(lobby: Lobby, **more: Any) -> Dispatcher:
@@ -614,29 +590,23 @@ async def test_a_drain(lobby: Lobby, reconnect: bool) -> None:
 
 async def test_policies_are_read_once_in_a_turn(lobby: Lobby) -> None:
     """For any number of hints: with a slow database one read for each would make a turn too long."""
-    reads: list[None] = []
+    reads, counts = list[None](), list[int]()
 
     async def read() -> None:
         reads.append(None)
 
     actor = dispatcher(lobby, _read_policies=read, drain=lambda **_how: None)
     changed = (Hint("pause", "policies changed"),)
-    for inbox, expected in (
-        ((), 1),
-        (changed * 5, 1),
-        ((Hint("pause", "drain"), *changed), 1),
-        ((Hint("p", "drain"),), 0),
-    ):
-        reads.clear()
+    for inbox in ((), changed * 5, (Hint("pause", "drain"), *changed), (Hint("p", "drain"),)):
         await Dispatcher.turn(actor, Turn(1.0, inbox))
-        assert len(reads) == expected
+        counts.append(len(reads))
+    assert counts == [1, 2, 3, 3]
 
 
 async def test_of_whom_the_kernel_can_tell(lobby: Lobby) -> None:
     here, elsewhere = Peer(7, 0, 0, 7, HOST.pidns), Peer(7, 0, 0, 7, HOST.pidns + 1)
     reception = Listener(lobby.services(), Settings())
-    assert reception._knows(here)
-    assert not reception._knows(elsewhere)
-    assert not reception._knows(Peer(0, 0, 0, 0, HOST.pidns))
+    asked = (here, elsewhere, Peer(0, 0, 0, 0, HOST.pidns))
+    assert [reception._knows(peer) for peer in asked] == [True, False, False]
     by_leases = cast("PeerServices", SimpleNamespace(process_watch=None, host=HOST))
     assert not Listener(by_leases, Settings())._knows(here)

@@ -318,14 +318,11 @@ class TestCommands:
         assert not file.exists()
         assert "nobody answers" in _ctl(env, "status").stderr
 
-    @pytest.mark.parametrize(
-        ("address", "message"),
-        [
-            ("tls://ann:s3cret-word@host:1", "'tls://ann:***@host:1' has a password in it, which others can see"),
-            ("http://host:1", "'http://host:1' is no address of a server"),
-            ("tls://host", "'tls://host' is no address of a server"),
-        ],
-    )
+    @pytest.mark.parametrize(("address", "message"), [
+        ("tls://ann:s3cret-word@host:1", "'tls://ann:***@host:1' has a password in it, which others can see"),
+        ("http://host:1", "'http://host:1' is no address of a server"),
+        ("tls://host", "'tls://host' is no address of a server"),
+    ])  # fmt: skip
     def test_addresses_that_are_none(self, address: str, message: str) -> None:
         done = _ctl({"PATH": os.environ["PATH"], "HOME": "/nonexistent"}, "--connect", address, "status")
         assert (done.returncode, done.stderr.count("\n")) == (1, 1)
@@ -355,11 +352,9 @@ def test_client_certificates(newest_server: Postgres) -> None:
         ca, clients = Authority(directory), Authority(directory, "clients")
         served, mine = ca.issue("served", "localhost"), clients.issue("mine", "client.example")
         settings = {
-            "PULSE_LISTEN": "localhost:0",
-            "PULSE_TLS_CERT": str(served.cert),
-            "PULSE_TLS_KEY": str(served.key),
+            "PULSE_LISTEN": "localhost:0", "PULSE_TLS_CERT": str(served.cert), "PULSE_TLS_KEY": str(served.key),
             "PULSE_TLS_CLIENT_CA": str(clients.file),
-        }
+        }  # fmt: skip
         with place(dsn, **settings) as whole:
             whole.start()
             with pytest.raises(NobodyAnswersError):
@@ -370,15 +365,12 @@ def test_client_certificates(newest_server: Postgres) -> None:
 
 
 class TestMistakes:
-    @pytest.mark.parametrize(
-        ("given", "message"),
-        [
-            ({"PULSE_LISTEN": "host"}, "PULSE_LISTEN is 'host': host:port is allowed"),
-            ({"PULSE_LISTEN": "::1:7420"}, "PULSE_LISTEN is '::1:7420': host:port is allowed"),
-            ({"PULSE_TLS_CERT": "/c"}, "PULSE_TLS_CERT is set and PULSE_TLS_KEY is not"),
-            ({"PULSE_TLS_CLIENT_CA": "/c"}, "PULSE_TLS_CLIENT_CA is set and PULSE_TLS_CERT is not"),
-        ],
-    )
+    @pytest.mark.parametrize(("given", "message"), [
+        ({"PULSE_LISTEN": "host"}, "PULSE_LISTEN is 'host': host:port is allowed"),
+        ({"PULSE_LISTEN": "::1:7420"}, "PULSE_LISTEN is '::1:7420': host:port is allowed"),
+        ({"PULSE_TLS_CERT": "/c"}, "PULSE_TLS_CERT is set and PULSE_TLS_KEY is not"),
+        ({"PULSE_TLS_CLIENT_CA": "/c"}, "PULSE_TLS_CLIENT_CA is set and PULSE_TLS_CERT is not"),
+    ])  # fmt: skip
     def test_settings(self, given: dict[str, str], message: str, tmp_path: Path) -> None:
         with contextlib.chdir(tmp_path), pytest.raises(pulse.PulseError) as caught:
             load(given)

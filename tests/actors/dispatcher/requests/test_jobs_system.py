@@ -29,14 +29,11 @@ def test_ids_are_made_where_none_is_given(system: System, client: Peer, topic: s
     assert (row["name"], row["args"], row["priority"], row["max_attempts"], row["timeout_s"]) == ("m", "{}", 0, 5, None)
 
 
-@pytest.mark.parametrize(
-    ("fields", "said"),
-    [
-        ({"args": '{"a":"\\u0000"}'}, "one of 2 jobs cannot be stored: "),
-        ({"run_at": 1.0, "delay_s": 1.0}, "job 1 (n): run_at and delay_s are both given; "),
-        ({"expires_in_s": -1.0}, "submit: Expected `float` > 0.0 - at `$.jobs[1].expires_in_s`, which is -1.0"),
-    ],
-)
+@pytest.mark.parametrize(("fields", "said"), [
+    ({"args": '{"a":"\\u0000"}'}, "one of 2 jobs cannot be stored: "),
+    ({"run_at": 1.0, "delay_s": 1.0}, "job 1 (n): run_at and delay_s are both given; "),
+    ({"expires_in_s": -1.0}, "submit: Expected `float` > 0.0 - at `$.jobs[1].expires_in_s`, which is -1.0"),
+])  # fmt: skip
 def test_a_bad_job_refuses_its_request(system: System, client: Peer, topic: str, fields: Body, said: str) -> None:
     """With one short line; nothing is inserted, and the next request is served."""
     good, bad = new_job(topic=topic), new_job(topic=topic, **fields)

@@ -74,14 +74,11 @@ def test_another_rule_has_another_next_time(client: Peer, topic: str) -> None:
     assert (again["timezone"], again["cron"]) == (None, None)
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ({"catch_up": "none"}, "catch_up is 'none'; allowed are skip, latest, all"),
-        ({"overlap": "none"}, "overlap is 'none'; allowed are allow, skip, queue, cancel"),
-        ({"jitter_s": -1.0}, "jitter_s is -1; 0 to 86400 s is allowed"),
-    ],
-)
+@pytest.mark.parametrize(("words", "message"), [
+    ({"catch_up": "none"}, "catch_up is 'none'; allowed are skip, latest, all"),
+    ({"overlap": "none"}, "overlap is 'none'; allowed are allow, skip, queue, cancel"),
+    ({"jitter_s": -1.0}, "jitter_s is -1; 0 to 86400 s is allowed"),
+])  # fmt: skip
 def test_bad_input(client: Peer, topic: str, words: Body, message: str) -> None:
     made = create(client, topic, every=1000.0)
     assert client.refusal("schedules.update", id=made["id"], **words) == ("bad_request", message)

@@ -71,14 +71,11 @@ def test_who_has_paused_and_until_when(system: System, client: Peer, topic: str)
     until(lambda: system.log("pause_expired", topic=topic), "log")
 
 
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"until": 1.0}, "until is 1 (Unix seconds); a time in the future is allowed"),
-        ({"until": 4e9, "for_s": 1.0}, "until and for_s are both given; one of them is allowed"),
-        ({"for_s": -1.0}, "dispatch.pause: Expected `float` > 0.0 - at `$.for_s`, which is -1.0"),
-    ],
-)
+@pytest.mark.parametrize(("fields", "message"), [
+    ({"until": 1.0}, "until is 1 (Unix seconds); a time in the future is allowed"),
+    ({"until": 4e9, "for_s": 1.0}, "until and for_s are both given; one of them is allowed"),
+    ({"for_s": -1.0}, "dispatch.pause: Expected `float` > 0.0 - at `$.for_s`, which is -1.0"),
+])  # fmt: skip
 def test_a_bad_pause_is_refused(client: Peer, topic: str, fields: dict[str, float], message: str) -> None:
     assert client.refusal("dispatch.pause", topic=topic, **fields) == ("bad_request", message)
     assert topic not in client.call("dispatch.status")["topics"]

@@ -15,11 +15,9 @@ from pulse_actors.dispatcher.workers.registry import WorkerRegistry
 from tests.support.store.recovery_kit import new_worker
 
 LIVE = {
-    "": LivePolicy(stall_s=9.0, lease_s=500.0),
-    "a": LivePolicy(stall_s=5.0, lease_s=90.0, retention_s=0.0),
-    "b": LivePolicy(lease_s=30.0, retention_s=60.0),
-    "c": LivePolicy(ageing_s=1.0),
-}
+    "": LivePolicy(stall_s=9.0, lease_s=500.0), "a": LivePolicy(stall_s=5.0, lease_s=90.0, retention_s=0.0),
+    "b": LivePolicy(lease_s=30.0, retention_s=60.0), "c": LivePolicy(ageing_s=1.0),
+}  # fmt: skip
 
 
 def book(live: Mapping[str, LivePolicy]) -> WorkerRegistry:

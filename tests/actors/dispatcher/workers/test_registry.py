@@ -58,8 +58,7 @@ def plan_for(*workers: RegisteredWorker) -> ClaimPlan:
 
 
 def returned(placement: Placement) -> Ending:
-    assert placement.assigned == {}
-    assert placement.moved == []
+    assert (placement.assigned, placement.moved) == ({}, [])
     (ending,) = placement.returned
     return ending
 
@@ -187,16 +186,12 @@ def test_what_is_put_back_at_once() -> None:
     assert returned(place(closed, plan_for(one), [claim(1)])) == at_once
 
 
-@pytest.mark.parametrize(
-    ("texts", "error"),
-    [
-        ({"args": '{"a": "ééééééé"}'}, "args have 23 bytes as the database prints them; at most 20 can be sent"),
-        ({"checkpoint": '"0123456789abcdefgh"'}, "args and checkpoint have 22 bytes as the database prints them"),
-        ({"previous": "[" + 18 * "1" + "]"}, ""),
-        ({"args": '{"a": "éééééx"}'}, None),
-    ],
-    ids=["args", "checkpoint", "the attempt before", "just fits"],
-)
+@pytest.mark.parametrize(("texts", "error"), [
+    ({"args": '{"a": "ééééééé"}'}, "args have 23 bytes as the database prints them; at most 20 can be sent"),
+    ({"checkpoint": '"0123456789abcdefgh"'}, "args and checkpoint have 22 bytes as the database prints them"),
+    ({"previous": "[" + 18 * "1" + "]"}, ""),
+    ({"args": '{"a": "éééééx"}'}, None),
+], ids=["args", "checkpoint", "the attempt before", "just fits"])  # fmt: skip
 def test_what_no_frame_can_carry_is_a_dead_letter(
     monkeypatch: pytest.MonkeyPatch, texts: dict[str, str], error: str | None
 ) -> None:
@@ -253,11 +248,9 @@ workers_strategy = st.lists(
 
 
 @given(
-    workers_strategy,
-    st.integers(1, 12),
-    st.data(),
+    workers_strategy, st.integers(1, 12), st.data(),
     st.lists(st.tuples(st.integers(0, 4), st.integers(0, 3)), max_size=3),
-)
+)  # fmt: skip
 def test_every_claim_is_placed_once_and_nobody_is_overfilled(
     shapes: list[tuple[int, int, set[str], list[str], bool]],
     batch: int,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Final
 
 import pytest
@@ -12,9 +13,6 @@ pytestmark = [pytest.mark.postgres, pytest.mark.process, pytest.mark.system]
 
 # No poll can help a wake-up that is missing.
 SETTINGS: Final = {"PULSE_POLL_S": "60"}
-
-
-# Hello.
 
 
 def test_a_welcome(system: System, client: Peer, topic: str) -> None:
@@ -29,16 +27,13 @@ def test_a_welcome(system: System, client: Peer, topic: str) -> None:
         assert (row["name"], row["names"], row["capacity"], row["running"]) == ("w", ["a", "b"], 3, [])
 
 
-@pytest.mark.parametrize(
-    ("kind", "body", "code"),
-    [
-        ("ping", {}, "bad_request"),
-        ("hello", {"protocol": 2, "role": "client"}, "unsupported_version"),
-        ("hello", {"protocol": 1, "role": "worker"}, "bad_request"),
-        ("hello", {"protocol": 1, "role": "worker", "worker": "w", "topics": ["a\0b"]}, "bad_request"),
-        ("hello", {"protocol": 1, "role": "worker", "worker": "w", "handlers": {"n": {"topic": "\0"}}}, "bad_request"),
-    ],
-)
+@pytest.mark.parametrize(("kind", "body", "code"), [
+    ("ping", {}, "bad_request"),
+    ("hello", {"protocol": 2, "role": "client"}, "unsupported_version"),
+    ("hello", {"protocol": 1, "role": "worker"}, "bad_request"),
+    ("hello", {"protocol": 1, "role": "worker", "worker": "w", "topics": ["a\0b"]}, "bad_request"),
+    ("hello", {"protocol": 1, "role": "worker", "worker": "w", "handlers": {"n": {"topic": "\0"}}}, "bad_request"),
+])  # fmt: skip
 def test_a_wrong_hello_ends_the_connection(system: System, client: Peer, kind: str, body: Body, code: str) -> None:
     with system.peer() as peer:
         peer.send(kind, 0, **body)
@@ -58,9 +53,6 @@ def test_no_hello_in_time_ends_the_connection(system: System, client: Peer) -> N
     assert client.call("ping") == {}
 
 
-# Assignment.
-
-
 def test_an_assignment_has_all_that_a_handler_needs(system: System, client: Peer, topic: str) -> None:
     with system.worker("whole", topics=[topic]) as worker:
         (identity,) = client.submit(new_job(topic=topic, args='{"b":1,"a":"\u00e9"}', timeout_s=2.5))
@@ -68,7 +60,21 @@ def test_an_assignment_has_all_that_a_handler_needs(system: System, client: Peer
         worker.done((identity, 1))
 
 
-# Heartbeats.
+def test_a_worker_is_drained(system: System, client: Peer, topic: str) -> None:
+    """It gets no more jobs, and the order to end; the audit has it. Nobody else can be drained."""
+    with system.worker("leaving", topics=[topic]) as worker:
+        (row,) = [one for one in client.call("workers.list")["workers"] if one["topics"] == [topic]]
+        assert not row["draining"]
+        assert client.call("workers.drain", worker=row["identity"]) == {}
+        assert worker.expect("drain") == {"reconnect": False}
+        (row,) = [one for one in client.call("workers.list")["workers"] if one["topics"] == [topic]]
+        assert row["draining"]
+        (noted,) = client.call("audit.list", limit=1)["audit"]
+        assert (noted["action"], json.loads(noted["detail"])) == (
+            "workers.drain",
+            {"pid": row["pid"], "worker": "leaving"},
+        )
+    assert client.refusal("workers.drain", worker="nobody")[0] == "not_found"
 
 
 def test_workers_come_and_go(system: System, topic: str) -> None:

@@ -189,9 +189,7 @@ async def test_what_a_search_finds_before_a_lock(counter: Counter, connection: S
 async def test_a_search_has_no_cost(counter: Counter, connection: Sql, monkeypatch: Patch, *, is_one: bool) -> None:
     """It does not count as a full claim: the next ones would be rare, for no reason."""
     costs: list[float] = []
-    monkeypatch.setattr(
-        counter.claims.signal.cursors, "full_done", lambda began_s, ended_s: costs.append(ended_s - began_s)
-    )
+    monkeypatch.setattr(counter.claims.signal.cursors, "full_done", lambda begin, end: costs.append(end - begin))
     jobs = [await forge(connection, next_run_at=PAST) for _ in range(2 * IN_VAIN)]
     refused: Mapping[bytes, str] | str = {jobs[0]: "XX001"} if is_one else "XX001"
     async with refusing(connection, refused, "RUNNING"):
@@ -360,9 +358,7 @@ async def test_a_report_that_is_refused_stays_aside(counter: Counter, connection
                 counter.report(Result(other, 1, "ok"))
                 await until(lambda: counter.is_status("COMPLETED", other), "another report")
                 assert await aside(connection) == {job: "P0001"}
-                await until(
-                    lambda: counter.worker.held.keys() == {(job, 1)}, "the other one, which is freed behind its commit"
-                )
+                await until(lambda: counter.worker.held.keys() == {(job, 1)}, "the other one is freed")
                 lost = anyio.Event()
 
                 async def lose(*_args: Any) -> None:

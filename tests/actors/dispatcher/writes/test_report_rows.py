@@ -25,22 +25,19 @@ def reported(identity: str, *results: Result) -> PendingReport:
     return PendingReport(worker, 1, results, [one.pair for one in results])
 
 
-@pytest.mark.parametrize(
-    ("outcome", "detail", "ending"),
-    [
-        ("error", "boom", (EndingKind.ERROR, "boom", None, None)),
-        ("error", "", (EndingKind.ERROR, "no reason given", None, None)),
-        ("discard", "why", (EndingKind.DISCARDED, "why", None, None)),
-        ("discard", "", (EndingKind.DISCARDED, "no reason given", None, None)),
-        ("retry", (7.5, "later"), (EndingKind.RETRY, "later", 7.5, None)),
-        ("retry", (0.0, ""), (EndingKind.RETRY, "no reason given", 0.0, None)),
-        ("snooze", 3.0, (EndingKind.SNOOZED, None, 3.0, None)),
-        ("release", None, (EndingKind.RELEASED, None, None, None)),
-        ("crash", ("died", -9), (EndingKind.CRASHED, "died", None, -9)),
-        ("crash", ("died", None), (EndingKind.CRASHED, "died", None, None)),
-        ("crash", ("died", 2**31), (EndingKind.CRASHED, "died", None, None)),
-    ],
-)
+@pytest.mark.parametrize(("outcome", "detail", "ending"), [
+    ("error", "boom", (EndingKind.ERROR, "boom", None, None)),
+    ("error", "", (EndingKind.ERROR, "no reason given", None, None)),
+    ("discard", "why", (EndingKind.DISCARDED, "why", None, None)),
+    ("discard", "", (EndingKind.DISCARDED, "no reason given", None, None)),
+    ("retry", (7.5, "later"), (EndingKind.RETRY, "later", 7.5, None)),
+    ("retry", (0.0, ""), (EndingKind.RETRY, "no reason given", 0.0, None)),
+    ("snooze", 3.0, (EndingKind.SNOOZED, None, 3.0, None)),
+    ("release", None, (EndingKind.RELEASED, None, None, None)),
+    ("crash", ("died", -9), (EndingKind.CRASHED, "died", None, -9)),
+    ("crash", ("died", None), (EndingKind.CRASHED, "died", None, None)),
+    ("crash", ("died", 2**31), (EndingKind.CRASHED, "died", None, None)),
+])  # fmt: skip
 def test_each_outcome_has_its_ending(
     outcome: str, detail: object, ending: tuple[EndingKind, str | None, float | None, int | None]
 ) -> None:

@@ -107,12 +107,13 @@ async def test_what_stays_locked_is_told(ledge: Ledge, lock: str) -> None:
         assert await ledge.is_told()
 
 
-async def test_a_statement_that_takes_long(ledge: Ledge, monkeypatch: Patch) -> None:
-    """Its time counts from its begin: the next one may come too late."""
+@pytest.mark.parametrize("error", [UnavailableError("no answer within 10 s"), asyncpg.InternalServerError("odd")])
+async def test_a_statement_that_takes_long(ledge: Ledge, monkeypatch: Patch, error: Exception) -> None:
+    """Its time counts from its begin: the next one may come too late. Its error may be of any kind."""
 
     async def slow(*_: object) -> None:
         ledge.clock.ahead_s += LATE_S
-        raise UnavailableError("no answer within 10 s")
+        raise error
 
     monkeypatch.setattr(ledge.store, "extend", slow)
     await ledge.beat()

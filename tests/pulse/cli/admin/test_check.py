@@ -8,7 +8,6 @@ import click
 import pytest
 
 from pulse.cli.admin.check import choose_dsn
-from pulse.cli.admin.doctor import _ask_running
 from pulse.config import Settings
 
 NAMED, TOLD = "postgresql://named.example/a", "postgresql://told.example/b"
@@ -29,8 +28,3 @@ def test_the_embedded_one_comes_last(tmp_path: Path) -> None:
     assert f"host={tmp_path}/postgres&" in choose_dsn(settings, {}, None)
     with pytest.raises(click.UsageError, match="the server uses postgresql://ann:"):
         choose_dsn(settings, {}, "postgresql://ann:***@told.example/b")
-
-
-def test_without_a_runtime_directory_nobody_is_asked() -> None:
-    nobody = "there is no runtime directory"
-    assert _ask_running(None).silent == {"supervisor": nobody, "dispatcher": nobody}

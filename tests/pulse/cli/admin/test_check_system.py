@@ -23,11 +23,9 @@ BROKEN = "UPDATE pulse.jobs SET uncharged = attempts, started_at = now() WHERE n
 @pytest.fixture
 def odd(own_database: str) -> str:
     execute(
-        own_database,
-        "SELECT count(*) FROM (SELECT pulse.submit('odd') FROM generate_series(1, 7)) AS made",
-        BROKEN,
+        own_database, "SELECT count(*) FROM (SELECT pulse.submit('odd') FROM generate_series(1, 7)) AS made", BROKEN,
         "UPDATE pulse.sweep_mark SET swept_at = clock_timestamp()",
-    )
+    )  # fmt: skip
     return own_database
 
 

@@ -42,13 +42,10 @@ def test_the_config_file_names_the_database(empty: str, tmp_path: Path) -> None:
     assert "nothing to do" in run(["migrate"], environment(), cwd=tmp_path).out
 
 
-@pytest.mark.parametrize(
-    ("dsn", "message"),
-    [
-        ("not a dsn", "--dsn is 'not a dsn': a postgresql:// URL"),
-        ("postgresql://u:s3cret-word@127.0.0.1:1/x", "the database postgresql://u:***@127.0.0.1:1/x does not answer: "),
-    ],
-)
+@pytest.mark.parametrize(("dsn", "message"), [
+    ("not a dsn", "--dsn is 'not a dsn': a postgresql:// URL"),
+    ("postgresql://u:s3cret-word@127.0.0.1:1/x", "the database postgresql://u:***@127.0.0.1:1/x does not answer: "),
+])  # fmt: skip
 def test_a_wrong_dsn_is_one_line(dsn: str, message: str) -> None:
     done = run(["migrate", "--dsn", dsn], environment())
     assert (done.code, done.out, done.err.count("\n")) == (1, "", 1)
@@ -60,3 +57,10 @@ def test_a_missing_database_is_one_line(empty: str) -> None:
     done = run(["migrate", "--dsn", empty.replace("/pulse_test_", "/no_such_")], environment())
     assert (done.code, done.err.count("\n")) == (1, 1)
     assert "does not exist" in done.err
+
+
+def test_the_sql_of_the_roles_is_printed(tmp_path: Path) -> None:
+    """For a superuser who trusts nobody else: it needs no database."""
+    done = run(["migrate", "--roles", "--roles-prefix", "shop_", "--print"], environment(tmp_path))
+    assert (done.code, done.err) == (0, "")
+    assert done.out.endswith(' TO "shop_read";\n\nCOMMIT;\n')

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, cast
 from uuid import UUID
@@ -22,15 +23,12 @@ MANY = [UUID(int=number).bytes for number in range(bulk.MOST_PER_REQUEST + 1)]
 CANCEL = ACTIONS["cancel"]
 
 
-@pytest.mark.parametrize(
-    ("ids", "filters", "dry_run", "said"),
-    [
-        (FEW, {"topic": "t"}, False, "ids and options that choose jobs cannot be given together"),
-        ([], {}, False, "which jobs?"),
-        (FEW, {}, True, "--dry-run counts what options choose"),
-        ([], {"status": ["PENDING", "COMPLETED"]}, True, "--status COMPLETED: jobs can be canceled that are PENDING"),
-    ],
-)
+@pytest.mark.parametrize(("ids", "filters", "dry_run", "said"), [
+    (FEW, {"topic": "t"}, False, "ids and options that choose jobs cannot be given together"),
+    ([], {}, False, "which jobs?"),
+    (FEW, {}, True, "--dry-run counts what options choose"),
+    ([], {"status": ["PENDING", "COMPLETED"]}, True, "--status COMPLETED: jobs can be canceled that are PENDING"),
+])  # fmt: skip
 def test_what_is_not_understood(ids: list[bytes], filters: Mapping[str, object], dry_run: bool, said: str) -> None:
     """No server is asked: what was meant as a look must not become a change."""
     with pytest.raises(click.UsageError, match=said):
@@ -39,12 +37,17 @@ def test_what_is_not_understood(ids: list[bytes], filters: Mapping[str, object],
 
 @dataclass(slots=True)
 class Wearying:
-    """A server that changes all that it is asked to, so many times; then it refuses."""
+    """A server that changes all that it is asked to, so many times; then it refuses. One job waits there."""
 
     answers: int
 
+    @contextmanager
+    def client(self) -> Iterator[Wearying]:
+        yield self
+
     def request(self, _kind: str, body: Mapping[str, Any], *, repeatable: bool) -> Mapping[str, object]:
-        assert not repeatable
+        if repeatable:
+            return {"jobs": [{"id": IDS[0], "status": "PENDING", "topic": "t"}], "next": None}
         if not self.answers:
             raise ForbiddenError("no more")
         self.answers -= 1
@@ -57,6 +60,18 @@ def test_a_refusal_in_the_middle_is_told_with_what_was_done() -> None:
     assert (len(changed.done), str(failure)) == (bulk.MOST_PER_REQUEST, "no more")
     with pytest.raises(ForbiddenError, match=r"^no more$"):
         bulk._apply(cast("Client", Wearying(0)), CANCEL, MANY, {})
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_what_is_only_counted_is_not_changed(
+    dry_run: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server = Wearying(1)
+    monkeypatch.setattr(bulk, "current_server", lambda: server)
+    bulk.change(CANCEL, [], {"topic": "t"}, bulk.BulkOptions(dry_run, yes=True, as_json=False))
+    said = "would cancel 1 job; nothing was done" if dry_run else "1 job canceled"
+    assert said in capsys.readouterr().out
+    assert server.answers == dry_run
 
 
 def undo(verb: str, ids: list[bytes], before: list[Any], **filters: object) -> list[str]:

@@ -68,8 +68,7 @@ class TestSubmit:
             server.directory, f"ctl submit x - --topic t {'--json' if as_json else ''}", stdin=b"\n".join(lines)
         )
         sent: list[Any] = [body["jobs"] for body in server.bodies("submit")]
-        assert done.code == 0
-        assert done.err == ""
+        assert (done.code, done.err) == (0, "")
         assert [one["args"].encode() for jobs in sent for one in jobs] == lines
         assert all(len(jobs) <= 1000 for jobs in sent)
         assert {one["topic"] for jobs in sent for one in jobs} == {"t"}
@@ -104,11 +103,9 @@ class TestSubmit:
 
     def test_a_slow_producer_does_not_wait(self, server: FakeDispatcher) -> None:
         process = subprocess.Popen(
-            [*PULSE, "ctl", "submit", "x", "-"],
-            env=environment(server.directory),
-            stdin=subprocess.PIPE,
+            [*PULSE, "ctl", "submit", "x", "-"], env=environment(server.directory), stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-        )
+        )  # fmt: skip
         assert process.stdin is not None
         assert process.stdout is not None
         for _ in range(2):

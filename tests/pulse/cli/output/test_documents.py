@@ -37,17 +37,14 @@ def test_times_are_iso(key: str) -> None:
     assert as_json({key: None}) == {key: None}
 
 
-@pytest.mark.parametrize(
-    ("body", "shown"),
-    [
-        ({"times": [0.0, 60.0]}, {"times": ["1970-01-01T00:00:00Z", "1970-01-01T00:01:00Z"]}),
-        ({"occurrence": "2030-01-01T00:00:00Z", "run_at": 1e15}, None),  # text, or beyond the calendar
-        ({"uptime_s": 5.5, "pid": 7, "paused": True, "jobs": {"PENDING": 3}}, None),  # no times
-        # The name of a topic is no column, whatever it is called.
-        ({"topics": {"submitted_at": {"paused_at": 0.0}}}, {"topics": {"submitted_at": {"paused_at": ZERO}}}),
-        ({"topics": {"args": {"reason": "x"}}}, None),
-    ],
-)
+@pytest.mark.parametrize(("body", "shown"), [
+    ({"times": [0.0, 60.0]}, {"times": ["1970-01-01T00:00:00Z", "1970-01-01T00:01:00Z"]}),
+    ({"occurrence": "2030-01-01T00:00:00Z", "run_at": 1e15}, None),  # text, or beyond the calendar
+    ({"uptime_s": 5.5, "pid": 7, "paused": True, "jobs": {"PENDING": 3}}, None),  # no times
+    # The name of a topic is no column, whatever it is called.
+    ({"topics": {"submitted_at": {"paused_at": 0.0}}}, {"topics": {"submitted_at": {"paused_at": ZERO}}}),
+    ({"topics": {"args": {"reason": "x"}}}, None),
+])  # fmt: skip
 def test_what_is_a_time(body: dict[str, object], shown: dict[str, object] | None) -> None:
     """By the keys; values that cannot be a date stay as they are."""
     assert as_json(body) == (body if shown is None else shown)
@@ -142,18 +139,14 @@ def test_a_claim_that_began_before_the_submit() -> None:
     assert told(status="RUNNING", started_at=NOW_S - 100.5, attempts=1)[0] == "submitted; first claimed after 0 s"
 
 
-@pytest.mark.parametrize(
-    ("columns", "last"),
-    [
-        ({"status": "PENDING", "next_run_at": NOW_S + 60}, "due in 60 s"),
-        ({"status": "RETRYING", "next_run_at": NOW_S - 60}, "due since 60 s: `pulse ctl jobs why` tells why it waits"),
-        ({"status": "PENDING", "next_run_at": 253402128000.0}, "held back behind an earlier job of its schedule"),
-        ({"status": "RUNNING", "started_at": NOW_S - 7, "attempts": 1}, "still running, for 7 s"),
-        ({"status": "CANCELED", "completed_at": NOW_S}, "CANCELED"),
-        ({"status": "DEAD_LETTERED", "completed_at": NOW_S, "history": [AttemptInfo(0, "expired")]}, "DEAD_LETTERED"),
-    ],
-    ids=lambda value: value.get("status") if isinstance(value, dict) else None,
-)
+@pytest.mark.parametrize(("columns", "last"), [
+    ({"status": "PENDING", "next_run_at": NOW_S + 60}, "due in 60 s"),
+    ({"status": "RETRYING", "next_run_at": NOW_S - 60}, "due since 60 s: `pulse ctl jobs why` tells why it waits"),
+    ({"status": "PENDING", "next_run_at": 253402128000.0}, "held back behind an earlier job of its schedule"),
+    ({"status": "RUNNING", "started_at": NOW_S - 7, "attempts": 1}, "still running, for 7 s"),
+    ({"status": "CANCELED", "completed_at": NOW_S}, "CANCELED"),
+    ({"status": "DEAD_LETTERED", "completed_at": NOW_S, "history": [AttemptInfo(0, "expired")]}, "DEAD_LETTERED"),
+], ids=lambda value: value.get("status") if isinstance(value, dict) else None)  # fmt: skip
 def test_how_it_stands(columns: dict[str, Any], last: str) -> None:
     assert told(**columns)[-1] == last
 

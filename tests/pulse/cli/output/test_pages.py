@@ -52,26 +52,21 @@ def status(**parts: Any) -> StatusAnswer:
     sound: dict[str, Any] = {
         "supervisor": {"pid": 1, "uptime_s": 7200.0, "version": "0.1.0"},
         "actors": [{"name": "watchdog", "pid": 2, "state": "running", "restarts": 0, "uptime_s": 7199.0}],
-        "pools": [],
-        "database": {"ok": True, "dsn": "postgresql:///pulse", "server_version": "18.0"},
+        "pools": [], "database": {"ok": True, "dsn": "postgresql:///pulse", "server_version": "18.0"},
         "gate": {"paused": False, "reason": None, "topics": {}},
-        "workers": [{"name": "w", "capacity": 10, "running": [ID.bytes]}],
-        "jobs": {"PENDING": 0, "RUNNING": 1, "COMPLETED": 12345},
-        "jobs_exact": True,
-    }
+        "workers": [{"name": "w", "capacity": 10, "running": [ID.bytes], "started": 1}],
+        "jobs": {"PENDING": 0, "RUNNING": 1, "COMPLETED": 12345}, "jobs_exact": True,
+    }  # fmt: skip
     return read(StatusAnswer, {**sound, **parts})
 
 
 class TestStatus:
     def test_a_sound_system(self) -> None:
         assert texts(overview(status(), NOW_S)) == [
-            "supervisor  pulse 0.1.0, pid 1, up 2 h",
-            "database    ok  PostgreSQL 18.0  postgresql:///pulse",
-            "gate        open",
-            "actors      watchdog  running   pid 2, up 119 min",
-            "workers     1 connected, 1 of 10 places taken",
-            "jobs        1 running, 12,345 completed",
-        ]
+            "supervisor  pulse 0.1.0, pid 1, up 2 h", "database    ok  PostgreSQL 18.0  postgresql:///pulse",
+            "gate        open", "actors      watchdog  running   pid 2, up 119 min",
+            "workers     1 connected, 1 of 10 places taken", "jobs        1 running, 12,345 completed",
+        ]  # fmt: skip
         assert findings(status(), {}) == []
 
     def test_many_paused_topics(self) -> None:
@@ -96,52 +91,41 @@ class TestStatus:
         shown = texts(overview(status(jobs_exact=False), NOW_S))
         assert shown[-1] == "jobs        1 running, 12,345 completed (ended ones estimated)"
         assert texts(overview(StatusAnswer(), NOW_S)) == [
-            "supervisor  unknown",
-            "database    unknown: no actor told in time",
-            "gate        unknown",
-            "workers     unknown",
-            "jobs        unknown",
-        ]
+            "supervisor  unknown", "database    unknown: no actor told in time", "gate        unknown",
+            "workers     unknown", "jobs        unknown",
+        ]  # fmt: skip
         (silent,) = findings(status(), {"dispatcher": "no answer within 1 s"})
         assert silent.text == "the dispatcher does not answer: no answer within 1 s"
 
-    @pytest.mark.parametrize(
-        ("parts", "told"),
-        [
-            (
-                {"database": {"ok": False, "dsn": "postgresql://db/x", "error": "connection\nrefused"}, "jobs": None},
-                ["wrong database: the database is away: connection refused"],
-            ),
-            (
-                {
-                    "actors": [
-                        {"name": "dispatcher", "pid": None, "state": "starting", "restarts": 3, "uptime_s": None},
-                        {"name": "pause", "pid": 9, "state": "running", "restarts": 1, "uptime_s": 5.0},
-                        {"name": "watchdog", "pid": 8, "state": "running", "restarts": 1, "uptime_s": 500.0},
-                    ]
-                },
-                [
-                    "warning processes: dispatcher is starting (3 restarts so far)",
-                    "pause was restarted 5 s ago (1 restart so far)",
+    @pytest.mark.parametrize(("parts", "told"), [
+        (
+            {"database": {"ok": False, "dsn": "postgresql://db/x", "error": "connection\nrefused"}, "jobs": None},
+            ["wrong database: the database is away: connection refused"],
+        ),
+        (
+            {
+                "actors": [
+                    {"name": "dispatcher", "pid": None, "state": "starting", "restarts": 3, "uptime_s": None},
+                    {"name": "pause", "pid": 9, "state": "running", "restarts": 1, "uptime_s": 5.0},
+                    {"name": "watchdog", "pid": 8, "state": "running", "restarts": 1, "uptime_s": 500.0},
+                ]
+            },
+            [
+                "warning processes: dispatcher is starting (3 restarts so far)",
+                "pause was restarted 5 s ago (1 restart so far)",
+            ],
+        ),
+        (
+            {
+                "actors": [{"name": "pause", "pid": None, "state": "failed", "restarts": 9, "uptime_s": None}],
+                "findings": [
+                    {"id": "gate", "severity": "warning", "text": "paused"},
+                    {"id": "hosts", "severity": "wrong", "text": "gone", "details": ["h"], "do": "look\nthere"},
                 ],
-            ),
-            (
-                {
-                    "actors": [{"name": "pause", "pid": None, "state": "failed", "restarts": 9, "uptime_s": None}],
-                    "findings": [
-                        {"id": "gate", "severity": "warning", "text": "paused"},
-                        {"id": "hosts", "severity": "wrong", "text": "gone", "details": ["h"], "do": "look\nthere"},
-                    ],
-                },
-                [
-                    "wrong processes: pause is failed (9 restarts so far)",
-                    "wrong hosts: gone",
-                    "h",
-                    "warning gate: paused",
-                ],
-            ),
-        ],
-    )
+            },
+            ["wrong processes: pause is failed (9 restarts so far)", "wrong hosts: gone", "h", "warning gate: paused"],
+        ),
+    ])  # fmt: skip
     def test_what_is_wrong(self, parts: dict[str, Any], told: list[str]) -> None:
         """The worst first, as the doctor tells it, with what to do."""
         found = findings(status(**parts), {})
@@ -179,20 +163,17 @@ class TestMerge:
         assert merged["gate"] == {"paused": True}
 
 
-@pytest.mark.parametrize(
-    ("gate", "lines"),
-    [
-        (Gate(), ["open"]),
-        (Gate(paused=True, paused_at=NOW_S - 300), ["all topics paused since 5 min"]),
-        (Gate(paused=True, paused_at=NOW_S), ["all topics paused just now"]),
-        (Gate(paused=True, reason="upgrade"), ["all topics paused: upgrade"]),
-        (
-            Gate(topics={"b\x1b": PauseInfo(reason="x\ny", paused_at=NOW_S - 30), "a": PauseInfo()}),
-            ["open, except:", "topic a paused", "topic b\\x1b paused since 30 s: x\\ny"],
-        ),
-        (Gate(paused=True, topics={"a": PauseInfo()}), ["all topics paused", "topic a paused"]),
-    ],
-)
+@pytest.mark.parametrize(("gate", "lines"), [
+    (Gate(), ["open"]),
+    (Gate(paused=True, paused_at=NOW_S - 300), ["all topics paused since 5 min"]),
+    (Gate(paused=True, paused_at=NOW_S), ["all topics paused just now"]),
+    (Gate(paused=True, reason="upgrade"), ["all topics paused: upgrade"]),
+    (
+        Gate(topics={"b\x1b": PauseInfo(reason="x\ny", paused_at=NOW_S - 30), "a": PauseInfo()}),
+        ["open, except:", "topic a paused", "topic b\\x1b paused since 30 s: x\\ny"],
+    ),
+    (Gate(paused=True, topics={"a": PauseInfo()}), ["all topics paused", "topic a paused"]),
+])  # fmt: skip
 def test_the_gate_in_words(gate: Gate, lines: list[str]) -> None:
     assert texts(gate_lines(gate, NOW_S)) == lines
 
@@ -201,12 +182,9 @@ class TestJobs:
     def test_table(self) -> None:
         """A line for each job; tries that count, of those allowed; a long error is cut even where the text is piped."""
         dead = job(
-            status="DEAD_LETTERED",
-            attempts=7,
-            uncharged=2,
-            last_error="ValueError: no\nTraceback ...",
+            status="DEAD_LETTERED", attempts=7, uncharged=2, last_error="ValueError: no\nTraceback ...",
             submitted_at=NOW_S - 60,
-        )
+        )  # fmt: skip
         lines = plain_table(jobs_table(JobPageAnswer([dead]), NOW_S), None)
         assert lines[0].split() == ["id", "status", "name", "topic", "tries", "age", "error"]
         assert lines[1].split() == [str(ID), "DEAD_LETTERED", "resize", "images", "5/5", "60", "s", "ValueError:", "no"]
@@ -287,17 +265,16 @@ class TestSchedules:
     def test_facts(self) -> None:
         shown = {label: cell.text for label, cell in schedule_facts(ScheduleInfo(ID.bytes, "a", run_at=NOW_S), NOW_S)}
         assert (shown["topic"], shown["next"]) == ("the handler's", "never again")
+        paused = ScheduleInfo(ID.bytes, "a", run_at=NOW_S, next_run_at=NOW_S, paused=True)
+        assert dict(schedule_facts(paused, NOW_S))["next"].text == "paused"
         assert shown["args"] == "too long to be shown"
 
-    @pytest.mark.parametrize(
-        ("given", "message"),
-        [
-            ({}, "none of them given"),
-            ({"cron": "* * * * *", "every": 5.0}, "--cron and --every given"),
-            ({"every": 5.0, "at": NOW_S}, "--every and --at given"),
-            ({"every": 5.0, "timezone": "UTC"}, "--timezone goes with --cron"),
-        ],
-    )
+    @pytest.mark.parametrize(("given", "message"), [
+        ({}, "none of them given"),
+        ({"cron": "* * * * *", "every": 5.0}, "--cron and --every given"),
+        ({"every": 5.0, "at": NOW_S}, "--every and --at given"),
+        ({"every": 5.0, "timezone": "UTC"}, "--timezone goes with --cron"),
+    ])  # fmt: skip
     def test_exactly_one_kind(self, given: dict[str, Any], message: str) -> None:
         when: TimingOptions = {"cron": None, "timezone": None, "every": None, "at": None, **given}  # type: ignore[typeddict-item]
         with pytest.raises(click.UsageError, match=message):
@@ -307,9 +284,10 @@ class TestSchedules:
 def test_table_of_workers() -> None:
     body = {"identity": "i", "name": "w1", "pid": 7, "host": "h", "topics": ["a", "b"], "names": ["n"]}
     worker = read(
-        Worker, {**body, "capacity": 10, "running": [ID.bytes, ID.bytes], "draining": True, "recovery": "lease"}
+        Worker,
+        {**body, "capacity": 10, "running": [ID.bytes, ID.bytes], "started": 2, "draining": True, "recovery": "lease"},
     )
     (_, line) = plain_table(workers_table([worker]), None)
-    assert line.split() == ["w1", "7", "h", "2/10", "draining", "a,", "b", "n", "lease"]
+    assert line.split() == ["w1", "7", "h", "2", "draining", "a,", "b", "n", "lease"]
     (_, line) = plain_table(workers_table([read(Worker, {**body, "capacity": 10, "silent": True})]), None)
     assert line.split()[3:5] == ["0/10", "silent"]

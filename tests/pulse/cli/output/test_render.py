@@ -26,11 +26,9 @@ from pulse.common.text import (
 
 ID = "0190163d-8694-739b-aea5-966c26f8ad91"
 COLUMNS = (
-    Column("id"),
-    Column("name", least=4),
-    Column("tries", right=True, leave_out=2),
+    Column("id"), Column("name", least=4), Column("tries", right=True, leave_out=2),
     Column("error", least=6, leave_out=1),
-)
+)  # fmt: skip
 
 
 def table(*rows: tuple[str, ...]) -> Table:
@@ -116,16 +114,11 @@ def test_a_pipe_gets_no_styles() -> None:
         assert text in terminal.getvalue()
 
 
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (0.0, "1970-01-01T00:00:00Z"),
-        (1_900_000_000.0, "2030-03-17T17:46:40Z"),
-        (1_900_000_000.25, "2030-03-17T17:46:40.250000Z"),
-        (1_763_632_800.000001, "2025-11-20T10:00:00.000001Z"),
-        (-1.0, "1969-12-31T23:59:59Z"),
-    ],
-)
+@pytest.mark.parametrize(("seconds", "text"), [
+    (0.0, "1970-01-01T00:00:00Z"), (1_900_000_000.0, "2030-03-17T17:46:40Z"),
+    (1_900_000_000.25, "2030-03-17T17:46:40.250000Z"), (1_763_632_800.000001, "2025-11-20T10:00:00.000001Z"),
+    (-1.0, "1969-12-31T23:59:59Z"),
+])  # fmt: skip
 def test_iso_is_utc_to_the_microsecond(seconds: float, text: str) -> None:
     assert iso(seconds) == text
 

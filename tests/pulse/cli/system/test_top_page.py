@@ -88,7 +88,7 @@ def test_what_is_shown() -> None:
     assert "wait p50 4 ms p99 0.5 s, run unknown" in found
     assert "dispatcher" not in found.splitlines()[4]
     rows = found.splitlines()
-    at = next(number for number, line in enumerate(rows) if line.startswith("topic (most ready)"))
+    at = next(number for number, line in enumerate(rows) if line.startswith("topic (most waiting)"))
     assert rows[at + 1].split()[:3] == ["t39", "39", "21"]
     assert any(line.split()[:1] == ["w7"] and line.endswith("10 min  slow") for line in rows)
     assert [line.split()[2] for line in rows if line.endswith(tuple("0123456789abcdef")) and " 0/5 " in line] == [
@@ -121,10 +121,10 @@ def test_orders_and_scrolling() -> None:
         lines = texts(shot(), view, 100, 40)
         return lines[next(number for number, line in enumerate(lines) if line.startswith(title)) + 1].split()[0]
 
-    assert first("", "topic (most ready)") == "t39"
+    assert first("", "topic (most waiting)") == "t39"
     assert first("t", "topic (oldest)") == "t00"
     assert first("ttt", "topic (name)") == "t00"
-    assert first("tttt?", "topic (most ready)") == "t39"
+    assert first("tttt?", "topic (most waiting)") == "t39"
     assert first("ww", "worker (name)") == "w0"
     assert first("w", "worker (longest)") == "w7"
     assert first(["\x1b[B", "\x1b[B", "\x1b[A"], "topic") == "t38"

@@ -27,10 +27,11 @@ TABLE = {"name": "jobs", "live": 10, "dead": 0, "bytes": 8192, "vacuumed_s": Non
 INDEX = {"name": "i", "home": "jobs", "is_valid": True, "bytes": 64 * 1024**2, "entries": 1e6}
 LEASES = {"worker": "h/b/1/2.3/w", "jobs": 2, "lapsed": 0, "lapsed_s": 0.0, "host": "h", "host_s": 1.0}
 TOPIC = {"topic": "mail", "due_s": 10.0, "is_paused": False, "hosts": 1}
-ENDED = {"name": "x", "topic": "t", "age_s": 5.0, "error": "bad\nthing", "job": "0190", "worker": "h/b/1/2.3/w",
-         "jobs_dead": 0, "killed": 0}  # fmt: skip
+ENDED = {"name": "x", "topic": "t", "age_s": 5.0, "error": "bad thing\nTraceback:", "job": "0190",
+         "worker": "h/b/1/2.3/w", "jobs_dead": 0, "killed": 0}  # fmt: skip
 RUNS = {"name": "x", "topic": "t", "jobs": 1, "age_s": 600.0, "job": "0190", "worker": "h/b/1/2.3/w"}
-PAUSE = {"topic": "t", "reason": "fire", "paused_by": "uid 0 (root)", "age_s": 5.0, "left_s": None}
+PAUSE = {"topic": "t", "reason": "fire", "paused_by": "uid 0 (root)", "age_s": 5.0, "left_s": None, "total": 1}
+SERVER = {"version": "x", "version_num": 180006, "in_recovery": False, "encoding": "UTF8"}
 ROOM = {"greatest": 100, "reserved": 3, "used": 10, "role_limit": -1, "role_used": 1,
         "database_limit": -1, "database_used": 1}  # fmt: skip
 
@@ -55,9 +56,9 @@ def test_settings_that_hurt(name: str, value: str, state: State) -> None:
 
 
 @pytest.mark.parametrize(("check", "usual", "verdicts"), [
-    (partial(database.server, shown="dsn"), {"version": "x", "version_num": 180006, "in_recovery": False}, [
+    (partial(database.server, shown="dsn"), SERVER, [
         ({}, OK), ({"version_num": 149999}, WRONG), ({"version_num": 150000}, OK), ({"version_num": 190000}, WARNING),
-        ({"in_recovery": True}, WRONG),
+        ({"in_recovery": True}, WRONG), ({"encoding": "LATIN1"}, WRONG), ({"encoding": "SQL_ASCII"}, WRONG),
     ]),
     (database.clock, {"skew_s": 0.9, "trip_s": 0.0}, [  # a skew counts beyond what the question itself took
         ({}, OK), ({"skew_s": -1.0}, WARNING), ({"skew_s": 1.4, "trip_s": 1.0}, OK), ({"skew_s": 60.0}, WRONG),
@@ -106,15 +107,22 @@ def test_xmin(row: dict[str, Any], state: State) -> None:
     assert (row["name"] in found.text) == (state is not OK)
 
 
-@pytest.mark.parametrize(
-    ("kind", "name", "command"),
-    [
-        ("session", "7", "SELECT pg_terminate_backend(7);"),
-        ("prepared transaction", "it's", "ROLLBACK PREPARED 'it''s';"),
-        ("replication slot", "gone", "SELECT pg_drop_replication_slot('gone');"),
-        ("standby", "8", "hot_standby_feedback = off at that standby"),
-    ],
-)
+@pytest.mark.parametrize(("row", "words"), [
+    ({**HOLDER, "age_s": 61.0}, "session 7 (ann) is active since 61 s: SELECT 1"),
+    ({**HOLDER, "kind": "standby", "age_s": 61.0}, "standby of ann (walsender 7) by hot_standby_feedback"),
+    ({**HOLDER, "kind": "prepared transaction", "age_s": 61.0}, "prepared transaction 7 of ann since 61 s"),
+    ({**SLOT, "application": "wal2json"}, "replication slot 7 (wal2json, active)"),
+])  # fmt: skip
+def test_what_keeps_a_snapshot(row: dict[str, Any], words: str) -> None:
+    assert blockers.xmin([{**row, "xids": 100_000}], GRACE_S).text == f"{words}, 100,000 transactions back"
+
+
+@pytest.mark.parametrize(("kind", "name", "command"), [
+    ("session", "7", "SELECT pg_terminate_backend(7);"),
+    ("prepared transaction", "it's", "ROLLBACK PREPARED 'it''s';"),
+    ("replication slot", "gone", "SELECT pg_drop_replication_slot('gone');"),
+    ("standby", "8", "hot_standby_feedback = off at that standby"),
+])  # fmt: skip
 def test_what_ends_a_snapshot(kind: str, name: str, command: str) -> None:
     row = {**HOLDER, "kind": kind, "name": name, "age_s": 61.0, "xids": 1}
     assert blockers.xmin([row, row], GRACE_S).advice[-1] == command
@@ -201,7 +209,7 @@ def test_what_nothing_would_end(age_s: float, state: State) -> None:
 
 def test_the_gate() -> None:
     found, whole = queue.gate([PAUSE], GRACE_S), queue.gate([{**PAUSE, "topic": ""}], GRACE_S)
-    what = "topic 't' is paused since 5 s by uid 0 (root), until somebody resumes it; reason: fire"
+    what = "topic 't' is paused for 5 s by uid 0 (root), until somebody resumes it; reason: fire"
     assert (found.state, found.text) == (WARNING, what)
     assert (found.advice, whole.advice) == (("pulse ctl dispatch resume --topic t",), ("pulse ctl dispatch resume",))
     assert queue.gate([], GRACE_S).text == "nothing is paused"
@@ -312,30 +320,23 @@ def test_words() -> None:
     assert list_some(list("abcdefg")) == ("a", "b", "c", "d", "e", "and 2 more")
 
 
-@pytest.mark.parametrize(
-    ("workers", "state", "words"),
-    [
-        (None, SKIPPED, "did not say"),
-        ([], WARNING, "no worker is connected"),
-        ([Worker(name="w", capacity=2, running=[b"x"])], OK, "1 connected, 1 of 2 places"),
-        ([Worker(name="w", capacity=1, draining=True)], WARNING, "all workers drain"),
-        ([Worker(name="w", pid=7, capacity=1, silent=True)], WRONG, "worker w (pid 7) has let a lease pass"),
-        (
-            [Worker(name="w", pid=7, capacity=1, condition="stopped", quiet_s=9.0)],
-            WRONG,
-            "is frozen: its process is stopped, by SIGSTOP, Ctrl-Z or a debugger, and has said nothing for 9 s",
-        ),
-        (
-            [
-                Worker(
-                    name="w", pid=7, capacity=2, condition="blocked", quiet_s=9.0, running=[bytes(16)], calls={"a": 1}
-                )
-            ],
-            WRONG,
-            "it has not answered for 9 s. Called there: 1 a",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("workers", "state", "words"), [
+    (None, SKIPPED, "did not say"),
+    ([], WARNING, "no worker is connected"),
+    ([Worker(name="w", capacity=2, running=[b"x"], started=1)], OK, "1 connected, 1 of 2 places"),
+    ([Worker(name="w", capacity=1, draining=True)], WARNING, "all workers drain"),
+    ([Worker(name="w", pid=7, capacity=1, silent=True)], WRONG, "worker w (pid 7) has let a lease pass"),
+    (
+        [Worker(name="w", pid=7, capacity=1, condition="stopped", quiet_s=9.0)],
+        WRONG,
+        "is stopped (SIGSTOP), and has said nothing for 9 s",
+    ),
+    (
+        [Worker(name="w", pid=7, capacity=2, condition="blocked", quiet_s=9.0, running=[bytes(16)], calls={"a": 1})],
+        WRONG,
+        "it has not answered for 9 s. Called there: 1 a",
+    ),
+])  # fmt: skip
 def test_workers(workers: list[Worker] | None, state: State, words: str) -> None:
     found = judge_workers(RunningSystem(StatusAnswer(workers=workers), {}))
     assert (found.state, words in found.text) == (state, True)

@@ -7,6 +7,7 @@ import contextlib
 import re
 import socket
 import time
+from collections.abc import Iterator
 from typing import Final
 
 import asyncpg
@@ -44,6 +45,26 @@ async def test_every_question_is_understood(module_database: str) -> None:
         one.check: one for one in judge(seen, CheckContext(expected=expected_indexes(), served=set()), grace_s=60.0)
     }
     assert "fsync is off" in said(found["settings"])
+
+
+@pytest.fixture(params=["LATIN1", "SQL_ASCII"])
+def encoding(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def encoded_otherwise(server: Postgres, encoding: str) -> Iterator[str]:
+    with server.database(encoding=encoding) as dsn:
+        yield dsn
+
+
+async def test_a_database_that_is_not_utf8(encoded_otherwise: str, encoding: str) -> None:
+    seen = await look(encoded_otherwise, WITHIN_S)
+    found = {
+        one.check: one for one in judge(seen, CheckContext(expected=expected_indexes(), served=set()), grace_s=60.0)
+    }
+    assert found["database"].state is State.WRONG
+    assert f" stores text as {encoding}, not UTF8: " in found["database"].text
 
 
 async def test_who_keeps_a_snapshot(patient: Patient) -> None:
@@ -186,7 +207,7 @@ async def test_topics(patient: Patient) -> None:
     )
     unserved = (await patient.found(served={"default"}))["topics"]
     assert unserved.state is State.WRONG
-    assert said(unserved).endswith("topic 'mail': a job is due since 20 min")
+    assert said(unserved).endswith("topic 'mail': a job is due for 20 min")
     assert "although workers serve it" in said((await patient.found(served={"mail"}))["topics"])
     assert (await patient.found(served=None))["topics"].state is State.SKIPPED
     await patient.sql.execute("INSERT INTO pulse.hosts (host, boot, pidns) VALUES ('other', 'b', 1)")
@@ -198,7 +219,7 @@ async def test_topics(patient: Patient) -> None:
     found = await patient.found(served={"default"})
     assert found["topics"].state is State.OK
     assert (
-        said(found["gate"]) == "everything is paused since 2 h by uid 0 (root), until somebody resumes it; reason: disk"
+        said(found["gate"]) == "everything is paused for 2 h by uid 0 (root), until somebody resumes it; reason: disk"
     )
 
 

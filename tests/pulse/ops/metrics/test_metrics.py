@@ -34,24 +34,15 @@ TOPIC: Final = {"ready": 2, "oldest_s": 7.0, "counts": {"submitted": 5}}
 
 def _stats(topics: Sequence[str], **more: object) -> Mapping[str, object]:
     return {
-        "at": 2.0,
-        "since": 1.0,
-        "topics": [{"topic": name, **TOPIC} for name in topics],
-        "others": {"topics": 3, "ready": 10, "oldest_s": 99.0},
-        "rates": {},
-        "exact": True,
-        "wait_s": {},
-        "run_s": {},
+        "at": 2.0, "since": 1.0, "topics": [{"topic": name, **TOPIC} for name in topics],
+        "others": {"topics": 3, "ready": 10, "oldest_s": 99.0}, "rates": {}, "exact": True, "wait_s": {}, "run_s": {},
         "series": {"step_s": 5.0, "times": []},
         "counters": {"submitted": 9, "outcomes": {"completed": 4}, "reaped": {"crashed": 1}},
         "histograms": dict.fromkeys(("wait_s", "start_s", "run_s", "recovery_s", "lease_margin_s"), BUCKETS),
         "database": {"away_s": 0.0, "pools": {"hot": {"size": 4, "in_use": 1, "failures": 0, "took_s": BUCKETS}}},
-        "dispatcher": {"pid": 1, "cpu_s": 1.5, "rss_bytes": 1000},
-        "depth_age_s": 0.5,
-        "paused": False,
-        "findings": {"xmin": "wrong"},
-        **more,
-    }
+        "dispatcher": {"pid": 1, "cpu_s": 1.5, "rss_bytes": 1000}, "depth_age_s": 0.5, "paused": False,
+        "findings": {"xmin": "wrong"}, **more,
+    }  # fmt: skip
 
 
 STATUS: Final[Mapping[str, object]] = {
@@ -110,8 +101,7 @@ def test_values_are_those_of_the_server() -> None:
     """Sums are of all topics, also of those that have no series; labels say which."""
     samples = _samples(_exported(FULL))
     assert samples["pulse_jobs", (("state", "ready"),)] == 14
-    assert samples["pulse_oldest_job_seconds", ()] == 99
-    assert samples["pulse_topics", ()] == 5
+    assert (samples["pulse_oldest_job_seconds", ()], samples["pulse_topics", ()]) == (99, 5)
     assert samples["pulse_topic_jobs", (("state", "ready"), ("topic", "a"))] == 2
     assert samples["pulse_topic_jobs_submitted_total", (("topic", "b"),)] == 5
     assert samples["pulse_attempts_ended_total", (("outcome", "completed"),)] == 4
@@ -124,9 +114,7 @@ def test_values_are_those_of_the_server() -> None:
 def test_buckets_are_round_and_cumulative() -> None:
     """Of the counted bounds, those with leading 1, 2 and 5 are exported, and all durations at the end."""
     samples = _samples(_exported(FULL))
-    buckets = {
-        dict(labels)["le"]: value for (name, labels), value in samples.items() if name == "pulse_wait_seconds_bucket"
-    }
+    buckets = {dict(labels)["le"]: n for (m, labels), n in samples.items() if m == "pulse_wait_seconds_bucket"}
     assert list(buckets)[:4] == ["0.001", "0.002", "0.005", "0.01"]
     assert buckets["0.001"] == 7  # of the smaller ones, too
     assert list(buckets.values()) == sorted(buckets.values())
@@ -134,16 +122,13 @@ def test_buckets_are_round_and_cumulative() -> None:
     assert samples["pulse_wait_seconds_sum", ()] == 5
 
 
-@pytest.mark.parametrize(
-    ("snapshot", "up"),
-    [
-        (MetricsSnapshot(None, None), (0, 0, 0)),
-        (MetricsSnapshot(None, STATUS), (0, 1, 1)),
-        (MetricsSnapshot(FULL.stats, None), (1, 0, 1)),
-        (MetricsSnapshot(None, {**STATUS, "database": None}), (0, 1, 0)),
-        (MetricsSnapshot(FULL.stats, {**STATUS, "database": {"ok": False}}), (1, 1, 0)),
-    ],
-)
+@pytest.mark.parametrize(("snapshot", "up"), [
+    (MetricsSnapshot(None, None), (0, 0, 0)),
+    (MetricsSnapshot(None, STATUS), (0, 1, 1)),
+    (MetricsSnapshot(FULL.stats, None), (1, 0, 1)),
+    (MetricsSnapshot(None, {**STATUS, "database": None}), (0, 1, 0)),
+    (MetricsSnapshot(FULL.stats, {**STATUS, "database": {"ok": False}}), (1, 1, 0)),
+])  # fmt: skip
 def test_who_is_down_is_told(snapshot: MetricsSnapshot, up: tuple[int, int, int]) -> None:
     samples = _samples(_exported(snapshot))
     assert tuple(samples["pulse_up", (("part", part),)] for part in ("dispatcher", "supervisor", "database")) == up
@@ -160,15 +145,10 @@ def test_topics_with_hostile_names_are_harmless() -> None:
     assert clean("é") == "é"
 
 
-@pytest.mark.parametrize(
-    ("text", "host", "port"),
-    [
-        ("9187", "127.0.0.1", 9187),
-        ("0.0.0.0:1", "0.0.0.0", 1),
-        ("[::1]:80", "::1", 80),
-        ("db.example:8", "db.example", 8),
-    ],
-)
+@pytest.mark.parametrize(("text", "host", "port"), [
+    ("9187", "127.0.0.1", 9187), ("0.0.0.0:1", "0.0.0.0", 1), ("[::1]:80", "::1", 80),
+    ("db.example:8", "db.example", 8),
+])  # fmt: skip
 def test_addresses(text: str, host: str, port: int) -> None:
     """A bare port is loopback's."""
     settings = load({"PULSE_METRICS": text})

@@ -21,6 +21,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import pulse
 from pulse.client.requests import NewJob
+from pulse.ops.metrics.run import AGAIN_S
+from tests.support.commandline.cli import environment
 from tests.support.servers.postgres import Postgres
 from tests.support.systems.system_kit import END_S, SHORT_LEASE, Whole, place
 from tests.support.waiting import until
@@ -165,6 +167,20 @@ def test_the_command_on_a_unix_socket(whole: Whole) -> None:
             process.terminate()
         assert process.wait(END_S) == 0
     assert not path.exists()
+
+
+def test_a_service_whose_address_is_taken_waits_and_can_be_stopped(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.sock"
+    words = ["metrics", "--listen", str(path), "--parent-pid", str(os.getpid())]
+    command = [sys.executable, "-m", "pulse.cli.main", *words]
+    with socket.socket(socket.AF_UNIX) as other:
+        other.bind(str(path))
+        other.listen()
+        with subprocess.Popen(command, env=environment(tmp_path), stderr=subprocess.PIPE, text=True) as process:
+            assert process.stderr is not None
+            assert "metrics_address_taken" in process.stderr.readline()
+            process.terminate()
+            assert process.wait(AGAIN_S) == 0
 
 
 def _over(path: Path) -> str:

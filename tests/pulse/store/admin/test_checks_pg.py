@@ -110,14 +110,10 @@ async def test_a_schedule_under_the_id_of_another(rows: Sql, ids: dict[str, str]
     assert (await examine(rows, "occurrences")).state == "ok"
 
 
-@pytest.mark.parametrize(
-    "deleted",
-    [
-        "INSERT INTO pulse.audit (action, jobs, at) SELECT 'jobs.delete', 1, last_run_at FROM pulse.schedules",
-        "DELETE FROM pulse.jobs WHERE schedule_id = '{schedule}' AND status = 'COMPLETED'",
-    ],
-    ids=["by an operator", "by age"],
-)
+@pytest.mark.parametrize("deleted", [
+    "INSERT INTO pulse.audit (action, jobs, at) SELECT 'jobs.delete', 1, last_run_at FROM pulse.schedules",
+    "DELETE FROM pulse.jobs WHERE schedule_id = '{schedule}' AND status = 'COMPLETED'",
+], ids=["by an operator", "by age"])  # fmt: skip
 async def test_a_last_job_that_was_deleted(rows: Sql, ids: dict[str, str], deleted: str) -> None:
     """The job of a last occurrence may be missing after a delete, or when all that ended with it is gone, too."""
     await rows.execute(
@@ -141,15 +137,12 @@ async def test_a_claim_beside_a_pause(rows: Sql, ids: dict[str, str], pauses: st
     assert (await examine(rows, "gate")).state == "ok"
 
 
-@pytest.mark.parametrize(
-    ("was_set", "state"),
-    [
-        ("INSERT INTO pulse.topics (topic, backoff) SELECT topic, 'fixed:9' FROM pulse.jobs WHERE id = '{}'", "ok"),
-        ("UPDATE pulse.topics SET backoff = 'fixed:9' WHERE topic = ''", "ok"),
-        ("INSERT INTO pulse.handlers (name, backoff) SELECT name, 'fixed:9' FROM pulse.jobs WHERE id = '{}'", "ok"),
-        ("INSERT INTO pulse.topics (topic, backoff) VALUES ('another', 'fixed:9')", "violated"),
-    ],
-)
+@pytest.mark.parametrize(("was_set", "state"), [
+    ("INSERT INTO pulse.topics (topic, backoff) SELECT topic, 'fixed:9' FROM pulse.jobs WHERE id = '{}'", "ok"),
+    ("UPDATE pulse.topics SET backoff = 'fixed:9' WHERE topic = ''", "ok"),
+    ("INSERT INTO pulse.handlers (name, backoff) SELECT name, 'fixed:9' FROM pulse.jobs WHERE id = '{}'", "ok"),
+    ("INSERT INTO pulse.topics (topic, backoff) VALUES ('another', 'fixed:9')", "violated"),
+])  # fmt: skip
 async def test_a_back_off_that_was_unset(rows: Sql, ids: dict[str, str], was_set: str, state: str) -> None:
     """The wait of a failed try is unknown where another back-off may have been in force."""
     await rows.execute(was_set.format(ids["retrying"]))

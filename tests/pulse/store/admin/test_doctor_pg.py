@@ -8,7 +8,8 @@ from typing import Any, Final
 
 import pytest
 
-from tests.support.admin.doctor_kit import Patient, until_true
+from pulse.store.admin.doctor import QUEUE_CHECKS, look
+from tests.support.admin.doctor_kit import WITHIN_S, Patient, until_true
 from tests.support.admin.roles_kit import CALLS, MAY, SETS
 from tests.support.servers.postgres import Postgres
 
@@ -23,6 +24,10 @@ HOST: Final = (
 PAUSE: Final = (
     "INSERT INTO pulse.dispatch_control (topic, paused, paused_at, paused_until)"
     " VALUES ($1, true, now(), now() + $2::int * interval '1 s')"
+)
+ENDS_IT: Final = (
+    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+    " WHERE application_name = 'pulse doctor' AND datname = current_database() AND wait_event_type = 'Lock'"
 )
 RUNS: Final = (
     "UPDATE pulse.jobs SET status = 'RUNNING', attempts = 1, started_at = now(), locked_by = $2,"
@@ -260,12 +265,10 @@ async def test_endings_of_the_last_hour(patient: Patient) -> None:
 
 async def test_dead_letters_of_the_last_hour(patient: Patient) -> None:
     ends = (
-        ("burn", "DEAD_LETTERED", "older", 1800),
-        ("burn", "DEAD_LETTERED", "newer", 600),
-        ("burn", "DEAD_LETTERED", "long ago", 4000),
-        ("burn", "CANCELED", "canceled", 0),
+        ("burn", "DEAD_LETTERED", "older", 1800), ("burn", "DEAD_LETTERED", "newer", 600),
+        ("burn", "DEAD_LETTERED", "long ago", 4000), ("burn", "CANCELED", "canceled", 0),
         ("boil", "DEAD_LETTERED", "once", 0),
-    )
+    )  # fmt: skip
     for name, *how in ends:
         await patient.sql.execute(ENDS, await submitted(patient, name=name), *how)
     own = await patient.sql.fetchval("SELECT pulse.submit('boil', id => gen_random_uuid())")
@@ -297,3 +300,27 @@ async def test_jobs_that_nobody_handles(patient: Patient) -> None:
         ("default", "mial", 3, ["mail"]),
         ("default", "thumb", 1, ["mail"]),
     ]
+
+
+async def test_a_session_that_is_ended_in_the_middle(patient: Patient) -> None:
+    """Each check that was not done says why."""
+    holder = await patient.session()
+    await holder.execute("BEGIN; LOCK TABLE pulse.jobs IN ACCESS EXCLUSIVE MODE")
+    looking = asyncio.ensure_future(look(patient.dsn, WITHIN_S))
+    await until_true(patient.sql, ENDS_IT)
+    seen = await looking
+    assert seen.away is None
+    assert set(seen.failed) >= set(QUEUE_CHECKS)
+    (why,) = set(seen.failed.values())
+    assert why.endswith("terminating connection due to administrator command")
+
+
+async def test_a_role_that_may_ask_nothing(patient: Patient) -> None:
+    role = "doctor_mute"
+    await patient.sql.execute(f"CREATE ROLE {role} LOGIN; REVOKE EXECUTE ON FUNCTION pg_control_system() FROM public")
+    try:
+        seen = await look(re.sub(r"user=[^&]*", f"user={role}", patient.dsn), WITHIN_S)
+    finally:
+        await patient.sql.execute(f"DROP ROLE {role}")
+    assert seen.away == "permission denied for function pg_control_system"
+    assert set(seen.failed.values()) == {seen.away, "the database is away"}

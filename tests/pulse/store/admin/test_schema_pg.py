@@ -51,15 +51,12 @@ async def test_every_check_is_tested(connection: Sql) -> None:
     assert {row["conname"] for row in await connection.fetch(sql)} == {check.name for check in CHECKS}
 
 
-@pytest.mark.parametrize(
-    ("table", "key"),
-    [
-        ("jobs", {"id": f"'{new_id().hex()}'"}), ("attempts", {"job_id": f"'{new_id().hex()}'"}),
-        ("schedules", {"id": f"'{new_id().hex()}'"}), ("dispatch_control", {}), ("handlers", {}), ("topics", {}),
-        ("schema_version", {}), ("sweep_mark", {}), ("retention_mark", {}), ("set_aside", {}), ("audit", {"id": "7"}),
-        ("epochs", {}), ("witnesses", {}),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("table", "key"), [
+    ("jobs", {"id": f"'{new_id().hex()}'"}), ("attempts", {"job_id": f"'{new_id().hex()}'"}),
+    ("schedules", {"id": f"'{new_id().hex()}'"}), ("dispatch_control", {}), ("handlers", {}), ("topics", {}),
+    ("schema_version", {}), ("sweep_mark", {}), ("retention_mark", {}), ("set_aside", {}), ("audit", {"id": "7"}),
+    ("epochs", {}), ("witnesses", {}),
+])  # fmt: skip
 async def test_keys_are_unique(connection: Sql, table: str, key: Columns) -> None:
     row = {**BASE[table], **key}
     sql = f"INSERT INTO pulse.{table} ({', '.join(row)}) VALUES ({', '.join(row.values())})"

@@ -222,9 +222,7 @@ async def test_away_of_one_statement_alone(pool: Pool) -> None:
         except UnavailableError as error:
             told.append(type(error))
     assert told == [UnavailableError] * (STUBBORN - 1) + [StatementError]
-    assert [(one.statement[:8], one.sqlstate, one.times) for one in pool.failing.now()] == [
-        ("DO $$ BE", "57P03", STUBBORN)
-    ]
+    assert [(x.statement[:8], x.sqlstate, x.times) for x in pool.failing.now()] == [("DO $$ BE", "57P03", STUBBORN)]
 
 
 async def test_a_connection_that_breaks_each_time(pool: Pool) -> None:
@@ -321,27 +319,21 @@ async def test_close(pool: Pool, connection: Sql) -> None:
     await until_async(lambda: connection.fetchval(gone, pid), "the backend to end")
 
 
-@pytest.mark.parametrize(
-    ("change", "error", "reason"),
-    [
-        ({"user": PASSWORD_ROLE, "password": f"{SECRET}-not"}, ConfigError, "password authentication failed"),
-        ({"user": "nobody", "password": SECRET}, ConfigError, 'role "nobody" does not exist'),
-        ({"database": "nowhere", "password": SECRET}, ConfigError, 'database "nowhere" does not exist'),
-        ({"host": "/nowhere", "password": SECRET}, UnavailableError, "No such file"),
-    ],
-    ids=["password", "user", "database", "socket"],
-)
+@pytest.mark.parametrize(("change", "error", "reason"), [
+    ({"user": PASSWORD_ROLE, "password": f"{SECRET}-not"}, ConfigError, "password authentication failed"),
+    ({"user": "nobody", "password": SECRET}, ConfigError, 'role "nobody" does not exist'),
+    ({"database": "nowhere", "password": SECRET}, ConfigError, 'database "nowhere" does not exist'),
+    ({"host": "/nowhere", "password": SECRET}, UnavailableError, "No such file"),
+], ids=["password", "user", "database", "socket"])  # fmt: skip
 async def test_who_is_let_in(
     dsn: str, connection: Sql, change: dict[str, str], error: type[Exception], reason: str
 ) -> None:
     """A fault of the settings is a ConfigError, an absent server is not; neither shows a password."""
     await _make_role(connection)
     parts = {
-        "user": "pulse",
-        "host": str(socket_of(dsn).parent),
-        "database": dsn.partition("?")[0].rpartition("/")[2],
+        "user": "pulse", "host": str(socket_of(dsn).parent), "database": dsn.partition("?")[0].rpartition("/")[2],
         **change,
-    }
+    }  # fmt: skip
     bad = f"postgresql:///{parts['database']}?host={parts['host']}&user={parts['user']}&password={parts['password']}"
     with pytest.raises(error, match=reason) as caught:
         await connect(Target(bad, "test"), {})
@@ -349,16 +341,12 @@ async def test_who_is_let_in(
     assert "password=***" in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("bad", "error"),
-    [
-        (f"postgresql://u:{SECRET}@127.0.0.1:1/d", UnavailableError),
-        (f"postgresql://u:{SECRET}@nowhere.invalid/d", UnavailableError),
-        (f"postgresql://u:{SECRET}@127.0.0.1:notaport/d", ConfigError),
-        (f"postgresql://u:{SECRET}@127.0.0.1/d?sslmode=never", ConfigError),
-    ],
-    ids=["nobody listens", "unknown host", "no port", "no sslmode"],
-)
+@pytest.mark.parametrize(("bad", "error"), [
+    (f"postgresql://u:{SECRET}@127.0.0.1:1/d", UnavailableError),
+    (f"postgresql://u:{SECRET}@nowhere.invalid/d", UnavailableError),
+    (f"postgresql://u:{SECRET}@127.0.0.1:notaport/d", ConfigError),
+    (f"postgresql://u:{SECRET}@127.0.0.1/d?sslmode=never", ConfigError),
+], ids=["nobody listens", "unknown host", "no port", "no sslmode"])  # fmt: skip
 async def test_where_nobody_is(bad: str, error: type[Exception]) -> None:
     """A missing server is away; an invalid DSN is a wrong setting; neither shows a password."""
     with pytest.raises(error) as caught:
@@ -397,9 +385,7 @@ async def test_settings_of_each_kind(store: Store) -> None:
     """Each kind of connection has the limits and planner settings that belong to it, in UTC."""
     for pool, own in ((store.hot, HOT_SETTINGS), (store.beats, BEAT_SETTINGS), (store.query, {})):
         async with pool.connection() as connection:
-            found = {
-                name: await connection.fetchval("SELECT current_setting($1)", name) for name in (*SERVER_SETTINGS, *own)
-            }
+            found = {x: await connection.fetchval("SELECT current_setting($1)", x) for x in (*SERVER_SETTINGS, *own)}
         assert found == {name: SHOWN.get(value, value) for name, value in {**SERVER_SETTINGS, **own}.items()}
         assert {found["timezone"], found["statement_timeout"]} == {"UTC", "5s"}
     async with store.hot.connection() as connection:

@@ -150,11 +150,7 @@ async def test_functions_note_what_they_do(store: Store, connection: Sql) -> Non
     )
     found = await notes(connection)
     names = ["create", "update", "pause", "resume", "trigger", "delete"]
-    assert [note["action"] for note in found] == [
-        *(f"schedules.{name}" for name in names),
-        "topics.set",
-        "topics.unset",
-    ]
+    assert [one["action"] for one in found] == [*(f"schedules.{name}" for name in names), "topics.set", "topics.unset"]
     role = await connection.fetchval("SELECT session_user")
     assert {(note["uid"], note["user_name"], note["behalf"]) for note in found} == {(None, role, None)}
     assert {note["schedule_id"] for note in found[:6]} == {schedule}

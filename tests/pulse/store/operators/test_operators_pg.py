@@ -131,13 +131,9 @@ async def test_pause_and_resume(store: Store) -> None:
     await store.gate.pause("", "deploy", now=NOW)
     await store.gate.pause("a", None, now=at(1))
     assert await store.gate.get() == {
-        "paused": True,
-        "reason": "deploy",
-        "paused_at": NOW.timestamp(),
-        "paused_by": None,
-        "paused_until": None,
+        "paused": True, "reason": "deploy", "paused_at": NOW.timestamp(), "paused_by": None, "paused_until": None,
         "topics": {"a": {"reason": None, "paused_at": at(1).timestamp(), "paused_by": None, "paused_until": None}},
-    }
+    }  # fmt: skip
     assert [await store.gate.resume(topic) for topic in ("", "", "a", "b")] == [True, False, True, False]
     assert await store.gate.get() == {"paused": False, **OPEN, "topics": {}}
 
@@ -173,16 +169,12 @@ async def test_handlers(store: Store, connection: Sql) -> None:
     assert [tuple(row) for row in found] == [("a", None, 2, 1.5, 4, 0.5), ("b", "y", 3, None, None, None)]
 
 
-@pytest.mark.parametrize(
-    ("said", "age", "written"),
-    [
-        (HandlerInfo(topic="x"), "0", False), (HandlerInfo(topic="x"), "2 minutes", True),
-        (HandlerInfo(topic="y"), "0", True), (HandlerInfo(topic="x", max_attempts=1), "0", True),
-        (HandlerInfo(topic="x", timeout_s=1.0), "0", True), (HandlerInfo(topic="x", max_crashes=1), "0", True),
-        (HandlerInfo(topic="x", stall_s=1.0), "0", True), (HandlerInfo(topic="x", backoff="fixed:1"), "0", True),
-    ],
-    ids=["same", "same, old", "topic", "attempts", "timeout", "crashes", "stall", "backoff"],
-)  # fmt: skip
+@pytest.mark.parametrize(("said", "age", "written"), [
+    (HandlerInfo(topic="x"), "0", False), (HandlerInfo(topic="x"), "2 minutes", True),
+    (HandlerInfo(topic="y"), "0", True), (HandlerInfo(topic="x", max_attempts=1), "0", True),
+    (HandlerInfo(topic="x", timeout_s=1.0), "0", True), (HandlerInfo(topic="x", max_crashes=1), "0", True),
+    (HandlerInfo(topic="x", stall_s=1.0), "0", True), (HandlerInfo(topic="x", backoff="fixed:1"), "0", True),
+], ids=["same", "same, old", "topic", "attempts", "timeout", "crashes", "stall", "backoff"])  # fmt: skip
 async def test_unchanged_handlers_are_rarely_written(
     store: Store, connection: Sql, said: HandlerInfo, age: str, written: bool
 ) -> None:
@@ -359,9 +351,7 @@ async def test_the_pause_actor_clears_and_tells(store: Store, connection: Sql) -
     await store.gate.pause("", "why", who="me", for_s=0.5)
     told = await actor.turn(Turn(time.monotonic()))
     assert 0 < told.next_s <= 0.5 < REFRESH_S
-    await connection.execute(
-        "UPDATE pulse.dispatch_control SET paused_until = now() - interval '1 second' WHERE paused"
-    )
+    await connection.execute("UPDATE pulse.dispatch_control SET paused_until = now() - interval '1 s' WHERE paused")
     with structlog.testing.capture_logs() as logs:
         told = await actor.turn(Turn(time.monotonic()))
     assert Hint("dispatcher", "gate changed") in told.hints

@@ -83,31 +83,24 @@ _OPTIONS: Final = (
 )
 
 
-@pytest.mark.parametrize(
-    ("topic", "policy", "message"),
-    [
-        ("t", {"max_tries": 3}, f'unknown option "max_tries" of topic "t"; allowed are {_OPTIONS}'),
-        ("t", {"max_attempts": 0}, f'max_attempts of topic "t" is 0; {_WHOLE}'),
-        ("t", {"max_attempts": 2.5}, f'max_attempts of topic "t" is 2.5; {_WHOLE}'),
-        ("t", {"max_crashes": "3"}, f'max_crashes of topic "t" is "3"; {_WHOLE}'),
-        ("t", {"timeout_s": -1}, f'timeout_s of topic "t" is -1; {_SECONDS}'),
-        ("t", {"stall_s": 0}, f'stall_s of topic "t" is 0; {_SECONDS}'),
-        ("t", {"lease_s": 2e9}, f'lease_s of topic "t" is 2000000000.0; {_SECONDS}'),
-        ("t", {"retention_s": -0.5}, f'retention_s of topic "t" is -0.5; {_SECONDS_OR_ZERO}'),
-        ("t", {"retention_dead_s": True}, f'retention_dead_s of topic "t" is true; {_SECONDS_OR_ZERO}'),
-        ("t", {"ageing_s": []}, f'ageing_s of topic "t" is []; {_SECONDS_OR_ZERO}'),
-        ("", {"max_attempts": 3}, "max_attempts of the server is a setting of it; here timeout_s, stall_s are allowed"),
-        (
-            "x" * 201,
-            {"max_attempts": 3},
-            f"topic is '{'x' * 50}'; up to 200 characters are allowed (\"\" for the server)",
-        ),
-        *(
-            ("t", {"backoff": word}, f'backoff of topic "t" is {json.dumps(word)[:80]}; allowed are {ALLOWED}')
-            for word in NO_BACKOFFS
-        ),
-    ],
-)
+@pytest.mark.parametrize(("topic", "policy", "message"), [
+    ("t", {"max_tries": 3}, f'unknown option "max_tries" of topic "t"; allowed are {_OPTIONS}'),
+    ("t", {"max_attempts": 0}, f'max_attempts of topic "t" is 0; {_WHOLE}'),
+    ("t", {"max_attempts": 2.5}, f'max_attempts of topic "t" is 2.5; {_WHOLE}'),
+    ("t", {"max_crashes": "3"}, f'max_crashes of topic "t" is "3"; {_WHOLE}'),
+    ("t", {"timeout_s": -1}, f'timeout_s of topic "t" is -1; {_SECONDS}'),
+    ("t", {"stall_s": 0}, f'stall_s of topic "t" is 0; {_SECONDS}'),
+    ("t", {"lease_s": 2e9}, f'lease_s of topic "t" is 2000000000.0; {_SECONDS}'),
+    ("t", {"retention_s": -0.5}, f'retention_s of topic "t" is -0.5; {_SECONDS_OR_ZERO}'),
+    ("t", {"retention_dead_s": True}, f'retention_dead_s of topic "t" is true; {_SECONDS_OR_ZERO}'),
+    ("t", {"ageing_s": []}, f'ageing_s of topic "t" is []; {_SECONDS_OR_ZERO}'),
+    ("", {"max_attempts": 3}, "max_attempts of the server is a setting of it; here timeout_s, stall_s are allowed"),
+    ("x" * 201, {"max_attempts": 3}, f"topic is '{'x' * 50}'; up to 200 characters are allowed (\"\" for the server)"),
+    *(
+        ("t", {"backoff": word}, f'backoff of topic "t" is {json.dumps(word)[:80]}; allowed are {ALLOWED}')
+        for word in NO_BACKOFFS
+    ),
+])  # fmt: skip
 async def test_what_set_topic_refuses(store: Store, topic: str, policy: dict[str, Any], message: str) -> None:
     """One line that names the topic, the option, the value and what is allowed; nothing is changed."""
     await store.topics.set("t", FULL)
@@ -122,14 +115,11 @@ async def test_what_is_no_number(store: Store) -> None:
         await store.topics.set("t", {"timeout_s": float("nan")})
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ("'t', '[]'", 'the policy of topic "t" must be a JSON object of options, not array'),
-        ("'t', NULL", 'the policy of topic "t" must be a JSON object of options, not NULL'),
-        ("NULL, '{}'", f"topic is NULL; {_ANY_TOPIC}"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "message"), [
+    ("'t', '[]'", 'the policy of topic "t" must be a JSON object of options, not array'),
+    ("'t', NULL", 'the policy of topic "t" must be a JSON object of options, not NULL'),
+    ("NULL, '{}'", f"topic is NULL; {_ANY_TOPIC}"),
+])  # fmt: skip
 async def test_what_sql_refuses(connection: Sql, arguments: str, message: str) -> None:
     with pytest.raises(asyncpg.InvalidParameterValueError) as caught:
         await connection.execute(f"SELECT pulse.set_topic({arguments})")
@@ -163,9 +153,7 @@ async def test_whose_back_off_counts(store: Store, connection: Sql) -> None:
     """The handler's, else the topic's, else the server's, else n squared; of charged tries; each when it is set."""
     assert await waits(store, connection, 3) == 9
     await store.set_server_defaults(5, 3, "list:10,20,30")
-    assert [
-        await waits(store, connection, attempts, uncharged) for attempts, uncharged in ((1, 0), (4, 2), (9, 0))
-    ] == [10, 20, 30]
+    assert [await waits(store, connection, n, free) for n, free in ((1, 0), (4, 2), (9, 0))] == [10, 20, 30]
     await store.set_server_defaults(5, 3, "quadratic")
     assert await waits(store, connection, 3) == 9
     await store.topics.set(TOPIC, {"backoff": "fixed:40"})

@@ -53,10 +53,7 @@ async def test_one_job(store: Store, connection: Sql) -> None:
     }  # fmt: skip
     assert {name: found[name] for name in expected} == expected
     told: Any = found["history"]
-    assert [(row["attempt"], row["outcome"], row["worker"]) for row in told] == [
-        (1, "error", None),
-        (2, "timeout", WORKER),
-    ]
+    assert [(x["attempt"], x["outcome"], x["worker"]) for x in told] == [(1, "error", None), (2, "timeout", WORKER)]
     assert (told[1]["job_id"], told[1]["ended_at"], told[1]["progress"]) == (identity, NOW.timestamp(), "0.5")
 
 
@@ -64,10 +61,8 @@ async def test_history_has_the_columns_of_an_attempt(store: Store, connection: S
     identity = await forge(connection, "RETRYING", attempts=1)
     await connection.execute(
         "INSERT INTO pulse.attempts VALUES ($1, $2, $3, 7, -9, 'stalled', 'w:1', 'slow', '0.25', 1.5, 4096, 'at x')",
-        identity.hex(),
-        at(-2),
-        at(-1),
-    )
+        identity.hex(), at(-2), at(-1),
+    )  # fmt: skip
     found = await store.reads.job(identity)
     row = await connection.fetchrow("SELECT * FROM pulse.attempts WHERE job_id = $1", identity.hex())
     assert found is not None
@@ -196,7 +191,7 @@ FILL: Final = """
 
 
 async def test_what_waits_and_what_runs_is_counted(store: Store, connection: Sql) -> None:
-    """By topic, the most work first: due, due later, running, and since when the first is due; no ended jobs."""
+    """By topic, the most work first: due, scheduled, retrying, unhandled, running, since when the first is due."""
     for topic, second, status in (
         ("a", -5.0, "PENDING"),
         ("a", -9.0, "RETRYING"),
@@ -206,9 +201,17 @@ async def test_what_waits_and_what_runs_is_counted(store: Store, connection: Sql
         ("c", 5.0, "PENDING"),
     ):
         await forge(connection, status, topic=topic, next_run_at=at(second))
+    for status, second, uncharged in (("PENDING", 9.0, 2), ("RETRYING", -1.0, 3), ("PENDING", 9.0, 1)):
+        lost = {"last_error": 'no handler named "x" on topic "d"', "uncharged": uncharged, "attempts": uncharged}
+        await forge(connection, status, topic="d", next_run_at=at(second), **lost)
+    a, b, c, d = (1, 2, 0, 1, 0, 0, 9.0), (1, 0, 0, 0, 0, 1, None), (1, 0, 1, 0, 0, 0, None), (1, 0, 1, 0, 2, 0, None)
+    wanted = (Depth("a", *a), Depth("b", *b), Depth("d", *d), Depth("c", *c))
     found = await store.depths.read(10, [], now=NOW)
     assert (found.is_exact, found.now_s) == (True, NOW.timestamp())
-    assert found.topics == (Depth("a", 1, 2, 1, 0, 9.0), Depth("c", 1, 0, 1, 0, None), Depth("b", 1, 0, 0, 1, None))
+    assert set(found.topics) == set(wanted)
+    assert [one.topic for one in found.topics] == ["a", "d", "c", "b"]
+    sampled = await store.depths.sample(10, [], now=NOW)
+    assert {one[:6] for one in sampled.topics} == {one[:6] for one in wanted if one.waiting}
 
 
 async def test_nothing_waits(store: Store) -> None:
@@ -220,7 +223,11 @@ async def test_topics_beyond_the_limit_are_told_together(store: Store, connectio
     for number, topic in enumerate("aaabbcd"):
         await forge(connection, topic=topic, next_run_at=at(-number))
     found = await store.depths.read(2, [], now=NOW)
-    assert found.topics == (Depth("a", 1, 3, 0, 0, 2.0), Depth("b", 1, 2, 0, 0, 4.0), Depth(None, 2, 2, 0, 0, 6.0))
+    assert found.topics == (
+        Depth("a", 1, 3, 0, 0, 0, 0, 2.0),
+        Depth("b", 1, 2, 0, 0, 0, 0, 4.0),
+        Depth(None, 2, 2, 0, 0, 0, 0, 6.0),
+    )
 
 
 async def test_too_many_to_be_counted(store: Store, connection: Sql) -> None:
@@ -237,7 +244,7 @@ async def test_many_are_estimated(store: Store, connection: Sql) -> None:
         await forge(connection, topic="small", next_run_at=at(second), priority=-100)
     found = await store.depths.sample(10, ["small", "absent"], pages=400.0, now=at(25))
     topics = {one.topic: one for one in found.topics}
-    assert topics["small"] == Depth("small", 1, 2, 0, 0, 55.0)
+    assert topics["small"] == Depth("small", 1, 2, 0, 0, 0, 0, 55.0)
     assert "absent" in topics
     assert topics["absent"][2:4] == (0, 0)
     for name in ("t0", "t1", "t2", "t3"):

@@ -44,15 +44,11 @@ def drawn(dice: random.Random) -> Row:
     error = dice.choice(ERRORS) or ("dead" if status == "DEAD_LETTERED" else None)
     worker = dice.choice(("host/1/w_1", "host/2/W%2"))
     return {
-        "id": made_id(dice),
-        "status": status,
-        "submitted_at": at(dice.randrange(5) / 1000 + dice.choice((0, 0.000001))),
-        "topic": dice.choice(TOPICS),
-        "name": dice.choice(NAMES),
-        "last_error": error,
-        "schedule_id": SCHEDULE if dice.random() < 0.3 else None,
+        "id": made_id(dice), "status": status,
+        "submitted_at": at(dice.randrange(5) / 1000 + dice.choice((0, 0.000001))), "topic": dice.choice(TOPICS),
+        "name": dice.choice(NAMES), "last_error": error, "schedule_id": SCHEDULE if dice.random() < 0.3 else None,
         **({"locked_by": worker} if status == "RUNNING" else {}),
-    }
+    }  # fmt: skip
 
 
 def maybe(dice: random.Random, draw: Callable[[], Any]) -> Any:
@@ -168,9 +164,7 @@ async def test_each_part_that_is_small(connection: Sql, jobs: list[Row], part: s
         row = found_of(await connection.fetchrow(STATEMENTS["collect_jobs"].sql, part, 10 * JOBS, *wanted.columns()))
         found = [job for job in jobs if PARTS[part](job, wanted) and fits(job, wanted)]
         timed = [job["id"] for job in found if is_timed(job["id"])]
-        others = [
-            job["id"] + to_us(job["submitted_at"]).to_bytes(8, signed=True) for job in found if not is_timed(job["id"])
-        ]
+        others = [x["id"] + to_us(x["submitted_at"]).to_bytes(8, signed=True) for x in found if not is_timed(x["id"])]
         assert sorted(listing._pieces(row["timed"], 16)) == sorted(timed)
         assert sorted(listing._pieces(row["others"], 24)) == sorted(others)
 

@@ -189,11 +189,9 @@ async def test_who_comes_first(store: Store, connection: Sql) -> None:
         await forge(connection, **columns)
     await forge(connection, "RETRYING", next_run_at=at(-2))
     later: list[dict[str, Any]] = [
-        {"next_run_at": at(1)},
-        {"priority": -1, "next_run_at": at(-9)},
-        {"priority": 2, "next_run_at": at(11)},
+        {"next_run_at": at(1)}, {"priority": -1, "next_run_at": at(-9)}, {"priority": 2, "next_run_at": at(11)},
         {"topic": "other", "next_run_at": at(-9)},
-    ]
+    ]  # fmt: skip
     for columns in later:
         await forge(connection, **columns)
     await forge(connection, "RUNNING", next_run_at=at(-9))

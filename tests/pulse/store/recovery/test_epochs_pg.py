@@ -191,12 +191,8 @@ async def test_hosts_that_were_seen_lately_are_waited_for(connection: Sql, store
     late, gone = UUID(int=9), UUID(int=10)
     for one in (OTHER, late, gone):
         await come(store, one)
-    await connection.execute(
-        "UPDATE pulse.witnesses SET seen_at = now() - interval '9 seconds' WHERE instance = $1", late
-    )
-    await connection.execute(
-        "UPDATE pulse.witnesses SET seen_at = now() - interval '12 seconds' WHERE instance = $1", gone
-    )
+    await connection.execute("UPDATE pulse.witnesses SET seen_at = now() - interval '9 s' WHERE instance = $1", late)
+    await connection.execute("UPDATE pulse.witnesses SET seen_at = now() - interval '12 s' WHERE instance = $1", gone)
     assert await raised(store, 2) is not None
     assert (await store.epochs.look(ME, None, LEASE_S)).behind == 2
     await come(store, OTHER)
@@ -284,7 +280,7 @@ async def test_what_ran_before_is_over(connection: Sql, store: Store) -> None:
     for one in (unheld, tried, runs_yet, own, waiting):
         assert now < rows[one]["next_run_at"] < await _in(connection, 61)
     assert rows[later]["next_run_at"] > await _in(connection, 3000)
-    assert [(row["attempt"], row["outcome"], row["worker"]) for row in await history(connection, tried)] == [
+    assert [(x["attempt"], x["outcome"], x["worker"]) for x in await history(connection, tried)] == [
         (3, "released", mine)
     ]
 
@@ -356,10 +352,7 @@ async def test_attempts_that_are_not_known(connection: Sql, store: Store) -> Non
 
 async def test_what_was_finished_and_is_open_again(connection: Sql, store: Store) -> None:
     """All unfinished ones count, with the epoch: how many, and the first of them."""
-    everything = {
-        status: await forge(connection, status)
-        for status in ("PENDING", "RETRYING", "RUNNING", "COMPLETED", "CANCELED")
-    }
+    everything = {s: await forge(connection, s) for s in ("PENDING", "RETRYING", "RUNNING", "COMPLETED", "CANCELED")}
     found = await store.epochs.open_again([*everything.values(), uuid7().bytes])
     assert set(found) == {everything[status] for status in ("PENDING", "RETRYING", "RUNNING")}
     await raised(store, 2)

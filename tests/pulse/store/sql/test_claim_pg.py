@@ -191,13 +191,10 @@ _LETTERS: Final = "x" * 100_000
 _NOISE: Final = base64.b64encode(random.Random(1).randbytes(75_000)).decode()
 
 
-@pytest.mark.parametrize(
-    ("column", "pad"),
-    [
-        ("args", _LETTERS), ("args", _NOISE), ("checkpoint", _LETTERS), ("last_error", "\n" * 50_000),
-        ("progress", _LETTERS),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("column", "pad"), [
+    ("args", _LETTERS), ("args", _NOISE), ("checkpoint", _LETTERS), ("last_error", "\n" * 50_000),
+    ("progress", _LETTERS),
+])  # fmt: skip
 async def test_what_is_stored_otherwise_counts_as_it_is_printed(
     store: Store, connection: Sql, column: str, pad: str
 ) -> None:
@@ -245,17 +242,13 @@ async def test_claims_never_wait_for_each_other(store: Store, connection: Sql) -
     assert [one.id for one in others] == [second]
 
 
-@pytest.mark.parametrize(
-    ("meanwhile", "claimed_attempt"),
-    [
-        ("status = 'RUNNING', attempts = 1, locked_by = 'w2', lease_until = now(), started_at = now()", None),
-        ("status = 'CANCELED', completed_at = now()", None),
-        ("status = 'RETRYING', attempts = 1, next_run_at = next_run_at + interval '1 hour'", None),
-        ("status = 'RETRYING', attempts = 1", 2),
-        ("status = 'PENDING', attempts = 6, uncharged = 6", 7),
-    ],
-    ids=["claimed", "canceled", "put off", "failed, due", "given back"],
-)
+@pytest.mark.parametrize(("meanwhile", "claimed_attempt"), [
+    ("status = 'RUNNING', attempts = 1, locked_by = 'w2', lease_until = now(), started_at = now()", None),
+    ("status = 'CANCELED', completed_at = now()", None),
+    ("status = 'RETRYING', attempts = 1, next_run_at = next_run_at + interval '1 hour'", None),
+    ("status = 'RETRYING', attempts = 1", 2),
+    ("status = 'PENDING', attempts = 6, uncharged = 6", 7),
+], ids=["claimed", "canceled", "put off", "failed, due", "given back"])  # fmt: skip
 @pytest.mark.usefixtures("own_database")
 async def test_a_claim_sees_what_happened_since_it_began(
     store: Store, connection: Sql, dsn: str, meanwhile: str, claimed_attempt: int | None
@@ -295,9 +288,7 @@ async def test_from_a_submit_to_the_claim(store: Store, connection: Sql, way: st
         for one in jobs:
             await connection.execute("SELECT pulse.submit('n', topic => 't', traceparent => $1)", one.traceparent)
     elif way == "SQL, many":
-        many = [
-            {"name": "n", "topic": "t", **({"traceparent": t} if t else {})} for t in (one.traceparent for one in jobs)
-        ]
+        many = [{"name": "n", "topic": "t", **({"traceparent": t} if t else {})} for t in (j.traceparent for j in jobs)]
         await connection.execute("SELECT pulse.submit_many($1::jsonb)", json.dumps(many))
     else:
         await (store.submit_again if way == "again" else store.submit)(jobs)

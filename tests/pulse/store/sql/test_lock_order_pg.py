@@ -161,9 +161,7 @@ async def test_a_storm(connection: Sql, dsn: str, seed: int) -> None:
     ids = [await forge(connection, max_attempts=20, next_run_at=at(-9)) for _ in range(12)]
     stores = [Store(Target(dsn, "storm"), hot=1, queries=1) for _ in range(5)]
     try:
-        await asyncio.gather(
-            *(_rage(store, random.Random(f"{seed} {number}"), ids) for number, store in enumerate(stores))
-        )
+        await asyncio.gather(*(_rage(one, random.Random(f"{seed} {n}"), ids) for n, one in enumerate(stores)))
     finally:
         for store in stores:
             store.close()
@@ -194,9 +192,7 @@ async def _rage(store: Store, chance: random.Random, ids: list[bytes]) -> None:
                 await store.extend([Renewal(*one, None) for one in some], LEASE_S, now=now)
             case 6:
                 lapsed = await store.lapsed(5, now=now)
-                await store.end(
-                    [Ending(*one, EndingKind.LEASE_EXPIRED, "worker lease expired") for one in lapsed], now=now
-                )
+                await store.end([Ending(*one, EndingKind.LEASE_EXPIRED, "lapsed") for one in lapsed], now=now)
             case 7:
                 await store.cancel(few[:1], now=now)
             case _:

@@ -232,9 +232,7 @@ async def test_retention_walks_the_primary_key(planned: Planned, mode: str) -> N
     [gone] = scans_of_jobs(subplan(plan, "gone"))
     assert (gone["Node Type"], gone["Index Name"]) == ("Index Scan", "jobs_pkey")
     assert BY_ID.search(gone["Index Cond"])
-    [history] = [
-        node for node in nodes(plan) if node.get("Relation Name") == "attempts" and "Scan" in node["Node Type"]
-    ]
+    [history] = [x for x in nodes(plan) if x.get("Relation Name") == "attempts" and "Scan" in x["Node Type"]]
     assert (history["Node Type"], history["Index Name"]) == ("Index Scan", "attempts_pkey")
 
 

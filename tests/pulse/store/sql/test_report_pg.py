@@ -108,16 +108,10 @@ async def test_history(store: Store, connection: Sql, kind: EndingKind) -> None:
     [row] = await history(connection, identity)
     row.pop("job_id")
     assert row == {
-        "attempt": 2,
-        "started_at": NOW,
-        "ended_at": at(10),
-        "outcome": "lease_expired" if kind is EndingKind.SILENT else kind.value,
-        "worker": WORKER,
-        "error": "why",
-        "exit_code": -9,
-        "progress": '{"done": 1}',
-        **used,
-    }
+        "attempt": 2, "started_at": NOW, "ended_at": at(10),
+        "outcome": "lease_expired" if kind is EndingKind.SILENT else kind.value, "worker": WORKER, "error": "why",
+        "exit_code": -9, "progress": '{"done": 1}', **used,
+    }  # fmt: skip
 
 
 async def test_no_history_of_what_nobody_saw(store: Store, connection: Sql) -> None:
@@ -172,7 +166,5 @@ async def test_the_crash_budget_is_resolved(
     await store.set_server_defaults(5, default)
     survivor = await forge(connection, "RUNNING", crashes=most - 2)
     culprit = await forge(connection, "RUNNING", crashes=most - 1)
-    ended = await store.end(
-        [_ending(one, EndingKind.CRASHED, error="worker process died") for one in (survivor, culprit)]
-    )
+    ended = await store.end([_ending(one, EndingKind.CRASHED, error="died") for one in (survivor, culprit)])
     assert {one.id: one.status for one in ended} == {survivor: "RETRYING", culprit: "DEAD_LETTERED"}

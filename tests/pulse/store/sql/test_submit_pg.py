@@ -18,11 +18,9 @@ from tests.support.store.helpers import LEASE_S, NOW, TOPIC, Row, Sql, at, count
 LEVELS: Final = ("job", "handler", "topic", "server")
 WAYS: Final = ("first", "again", "for workers of other topics", "SQL", "SQL, many", "fire", "trigger")
 POLICY: Final[dict[str, dict[str, Any]]] = {
-    "job": {"max_attempts": 11, "timeout_s": 1.5},
-    "handler": {"max_attempts": 12, "timeout_s": 2.5},
-    "topic": {"max_attempts": 13, "timeout_s": 3.5},
-    "server": {"max_attempts": 14, "timeout_s": 4.5},
-}
+    "job": {"max_attempts": 11, "timeout_s": 1.5}, "handler": {"max_attempts": 12, "timeout_s": 2.5},
+    "topic": {"max_attempts": 13, "timeout_s": 3.5}, "server": {"max_attempts": 14, "timeout_s": 4.5},
+}  # fmt: skip
 
 
 async def _submit(store: Store, way: str, jobs: list[SubmittedJob], now: datetime | None = None) -> list[Wake]:

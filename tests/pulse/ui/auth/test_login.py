@@ -105,6 +105,7 @@ async def test_links_that_are_wrong_lock_nobody_out() -> None:
     got = await at.ask("GET", f"/login?token={token}")
     assert (got.status, "set-cookie" in got.headers, site.link_token == token) == (200, True, False)
     assert (await at.ask("GET", f"/login?token={token}")).status == 403
+    assert await guess(at, RIGHT) == 403, "there is nobody who has a password"
 
 
 async def test_a_new_login_ends_the_session_before(monkeypatch: pytest.MonkeyPatch) -> None:

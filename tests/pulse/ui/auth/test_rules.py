@@ -40,6 +40,15 @@ def test_own_page(origin: str | None, site: str | None, own: bool) -> None:
     assert is_own_page("localhost:8470", origin, site) is own
 
 
+@pytest.mark.parametrize(("listen", "url"), [
+    ("127.0.0.1:8470", "http://127.0.0.1:8470"),
+    ("[::1]:8470", "http://[::1]:8470"),
+    ("unix:/run/ui.sock", "http://localhost"),
+])  # fmt: skip
+def test_what_is_typed_into_a_browser(listen: str, url: str) -> None:
+    assert parse_listen(listen).url == url
+
+
 def test_tokens_and_paths() -> None:
     assert is_same("a", "a")
     assert not is_same("a", "b")
@@ -170,15 +179,12 @@ class TestCredentials:
             assert "a password has 1 to 72 bytes" in refused.err
 
 
-@pytest.mark.parametrize(
-    ("words", "env", "said"),
-    [
-        (["--listen", "0.0.0.0:0"], {}, "other machines can reach it"),
-        (["--listen", "0.0.0.0:0", "--force-remote"], {}, "needs users that log in; set PULSE_AUTH_USERS"),
-        (["--listen", "here"], {}, "HOST:PORT or unix:/path is allowed"),
-        ([], {"PULSE_AUTH_USERS": "alice"}, "has no user and password"),
-    ],
-)
+@pytest.mark.parametrize(("words", "env", "said"), [
+    (["--listen", "0.0.0.0:0"], {}, "other machines can reach it"),
+    (["--listen", "0.0.0.0:0", "--force-remote"], {}, "needs users that log in; set PULSE_AUTH_USERS"),
+    (["--listen", "here"], {}, "HOST:PORT or unix:/path is allowed"),
+    ([], {"PULSE_AUTH_USERS": "alice"}, "has no user and password"),
+])  # fmt: skip
 def test_refusals_at_the_start(words: list[str], env: dict[str, str], said: str) -> None:
     done = run(["ui", *words], {**environment(), **env})
     assert (done.code, done.out) == (1, "")

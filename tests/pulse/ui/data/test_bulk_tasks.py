@@ -9,7 +9,7 @@ from uuid import UUID
 
 import pytest
 
-from pulse.errors import BadRequestError, ConflictError
+from pulse.errors import BadRequestError, ConflictError, ForbiddenError, UnavailableError
 from pulse.protocol import answers
 from pulse.ui.app import make_app
 from pulse.ui.data import bulk_tasks as tasks_module
@@ -187,3 +187,48 @@ async def test_an_undo_tells_what_was_refused() -> None:
     at.session.told()
     await at.ask("POST", f"/undo/{undo}")
     assert [flash.text for flash in at.session.told()] == ["1 job could not be taken back."]
+
+
+async def test_so_many_at_once_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tasks_module, "MOST_RUNNING", 2)
+    tasks = BulkTasks(Queue({}))
+    for _ in range(2):
+        tasks.begin(confirmed("cancel"), "ann")
+    with pytest.raises(ConflictError, match="2 such tasks are under way"):
+        tasks.begin(confirmed("cancel"), "ann")
+    await tasks.aclose()
+    assert len(tasks.all()) == 2
+
+
+@pytest.mark.parametrize(("failures", "state"), [(tasks_module.MOST_FAILURES - 1, "done"), (99, "failed")])
+async def test_a_server_that_is_away_for_a_moment(monkeypatch: pytest.MonkeyPatch, failures: int, state: str) -> None:
+    """It is asked again, a few times; looking is no change, which the person's own connection would be for."""
+    monkeypatch.setattr(tasks_module, "RETRY_S", 0.0)
+    queue, left = Queue({1: {}}), failures
+
+    def cancel(body: Mapping[str, Any]) -> dict[str, object]:
+        nonlocal left
+        left -= 1
+        if left >= 0:
+            raise UnavailableError("the database is away")
+        return queue._done(body)
+
+    queue.replies["jobs.cancel"] = cancel
+    task = BulkTasks(queue).begin(confirmed("cancel"), "ann")
+    assert task.runner is not None
+    await task.runner
+    assert (task.state, task.error) == (state, None if state == "done" else "the database is away")
+    assert {kind for kind, _, _ in queue.changed} == {"jobs.cancel"}
+    assert len(queue.changed) == tasks_module.MOST_FAILURES
+
+
+async def test_a_refusal_is_the_end() -> None:
+    def refuse(_body: Mapping[str, Any]) -> dict[str, object]:
+        raise ForbiddenError("you may not")
+
+    queue = Queue({1: {}})
+    queue.replies["jobs.cancel"] = refuse
+    task = BulkTasks(queue).begin(confirmed("cancel"), "ann")
+    assert task.runner is not None
+    await task.runner
+    assert (task.state, task.error, len(queue.changed)) == ("failed", "you may not", 1)

@@ -12,14 +12,15 @@ from typing import Any, cast
 import pytest
 from markupsafe import escape
 
-from pulse.errors import NobodyAnswersError
+from pulse.errors import BadRequestError, NobodyAnswersError
 from pulse.ui.app import make_app
 from pulse.ui.data.poller import Poller
-from pulse.ui.pages import topics
+from pulse.ui.pages import dead, topics
 from tests.support.commandline.cli_answers import job, stats
 from tests.support.servers.dashboard import Browser, Told, site_of
 
 pytestmark = pytest.mark.anyio
+JOB = uuid.UUID(int=7)
 
 
 def browser(questions: Told) -> Browser:
@@ -95,6 +96,29 @@ async def test_odd_urls() -> None:
     assert 'value="&#34;&gt;&lt;script&gt;"' in got.text
 
 
+async def test_it_begins_and_ends_with_its_server() -> None:
+    """The poller, the tasks and the connections live as long as the server does; so does the link that it prints."""
+    site = site_of(Told(status={}))
+    heard = iter(["lifespan.startup", "lifespan.shutdown"])
+    said: list[str] = []
+
+    async def receive() -> dict[str, Any]:
+        return {"type": next(heard)}
+
+    async def send(message: Any) -> None:
+        said.append(message["type"])
+
+    await make_app(site)({"type": "lifespan", "state": {}}, receive, send)
+    assert said == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
+    assert site.link_token
+
+
+async def test_a_page_that_is_missing_has_the_menu() -> None:
+    at = browser(Told(status={}))
+    got = await at.ask("GET", "/jbos")
+    assert (got.status, "There is no such page here" in got.text, 'href="/topics"' in got.text) == (404, True, True)
+
+
 async def test_a_page_that_fails_is_hardened() -> None:
     def broken(_body: Mapping[str, Any]) -> dict[str, object]:
         raise RuntimeError("secret")
@@ -132,6 +156,123 @@ async def test_what_becomes_of_a_schedule() -> None:
     got = await at.ask("POST", f"/schedules/{schedule}/delete")
     assert got.headers["location"] == "/schedules"
     assert not at.session.undos
+
+
+async def test_parts_of_a_job() -> None:
+    """Whole, as a file; only what a job's page shows, and only what is there."""
+    job = {"id": JOB.bytes, "args": '{"a": 1}', "locked_by": "host", "last_error": "bo\udc80m"}
+    at = browser(Told(jobs_get={"job": job}))
+    got = await at.ask("GET", f"/jobs/{JOB}/text/args")
+    assert (got.status, got.text) == (200, '{"a": 1}')
+    assert got.headers["content-disposition"] == 'attachment; filename="args.txt"'
+    assert (await at.ask("GET", f"/jobs/{JOB}/text/last_error")).text == "bo\\udc80m"
+    for part in ("result", "locked_by"):
+        assert (await at.ask("GET", f"/jobs/{JOB}/text/{part}")).status == 404
+
+
+async def test_the_overview_looks_for_no_jobs_where_there_are_none() -> None:
+    asked: list[object] = []
+
+    def page(body: Mapping[str, Any]) -> dict[str, object]:
+        asked.append(body["status"])
+        return {"jobs": []}
+
+    at = browser(Told(status={"jobs": {"RUNNING": 1}}, jobs_list=page))
+    await at.site.poller.latest(0.0)
+    assert (await at.ask("GET", "/")).status == 200
+    assert asked == [["RUNNING"]]
+
+
+@pytest.mark.parametrize("answers", [0, 1, 2])
+async def test_what_was_found_before_the_server_fell_silent_is_shown(answers: int) -> None:
+    """Nothing at all is an error; and after the last page none is asked for."""
+    asked = 0
+
+    def page(_body: Mapping[str, Any]) -> dict[str, object]:
+        nonlocal asked
+        asked += 1
+        if asked > answers:
+            raise NobodyAnswersError("no answer")
+        return {"jobs": [{"id": JOB.bytes, "name": "lost"}], "next": "x" if asked < 2 else None}
+
+    got = await browser(Told(status={}, jobs_list=page)).ask("GET", "/dead")
+    assert (got.status, "lost" in got.text) == ((200, True) if answers else (502, False))
+    assert asked == (2 if answers else 1)
+
+
+async def test_dead_letters_are_looked_at_as_far_as_asked_for() -> None:
+    asked: list[Mapping[str, Any]] = []
+
+    def page(body: Mapping[str, Any]) -> dict[str, object]:
+        asked.append(body)
+        return {"jobs": [{"id": JOB.bytes}] * dead.LOOKED, "next": "x"}
+
+    await browser(Told(status={}, jobs_list=page)).ask("GET", "/dead")
+    assert len(asked) == 1
+
+
+async def test_an_id_leads_to_its_job() -> None:
+    got = await browser(Told(status={})).ask("GET", f"/jobs?q={JOB}")
+    assert (got.status, got.headers["location"]) == (303, f"/jobs/{JOB}")
+
+
+async def test_a_server_that_keeps_no_audit() -> None:
+    """An older one does not know the request; a filter that is wrong is another matter."""
+
+    def refuse(_body: Mapping[str, Any]) -> dict[str, object]:
+        raise BadRequestError("unknown request")
+
+    at = browser(Told(status={}, audit_list=refuse))
+    assert (await at.ask("GET", "/audit")).status == 200
+    assert (await at.ask("GET", "/audit?topic=t")).status != 200
+
+
+async def test_an_action_that_no_page_of_a_job_has_is_not_done() -> None:
+    at = browser(Told(jobs_delete={"done": [JOB.bytes], "refused": []}))
+    assert (await at.ask("POST", f"/jobs/{JOB}/delete")).status == 404
+    assert cast("Told", at.site.questions).changed == []
+
+
+async def test_what_is_forgotten_cannot_be_undone() -> None:
+    at = browser(Told(status={}))
+    assert at.session is not None
+    assert (await at.ask("GET", "/tasks/gone")).status == 404
+    for path, said in (
+        ("/tasks/gone/undo", "there is no such task"),
+        ("/undo/gone", "That cannot be undone any more."),
+    ):
+        assert (await at.ask("POST", path)).status == 303
+        assert [flash.text for flash in at.session.told()] == [said]
+
+
+async def test_ticked_jobs_are_not_looked_for() -> None:
+    got = await browser(Told(status={})).ask("POST", "/bulk/preview", {"verb": "cancel", "id": str(JOB)})
+    assert got.status == 200
+    assert "1 ticked job" in got.text
+
+
+async def test_unknown_is_not_none() -> None:
+    """While the database is away the overview keeps the last counts with their age; no list is said to be empty."""
+    away: dict[str, Any] = {"jobs": None, "database": {"ok": False, "error": "refused"}, "workers": []}
+    told = Told(supervisor={}, stats={}, status=away)
+    at = browser(told)
+    got = await at.ask("GET", "/")
+    assert "No job was counted since this dashboard started" in got.text
+    told.replies["status"] = {"jobs": {"DEAD_LETTERED": 534}, "database": {"ok": True}}
+    told.replies["jobs.list"] = {"jobs": [], "next": None}
+    for status, words in ((None, "None."), (away, "Unknown.")):
+        if status is not None:
+            told.replies["status"] = status
+            del told.replies["jobs.list"]
+        at.site.changed()
+        got = await at.ask("GET", "/")
+        assert "<b>534</b>" in got.text
+        assert ("Unknown since " in got.text) == (status is away)
+        assert got.text.count(words) == 3
+    assert "the database is away. The counts of jobs are those of then." in got.text
+    got = await at.ask("GET", "/dead")
+    assert "Unknown: the database is away." in got.text
+    assert "no answer" not in got.text
 
 
 async def test_a_completed_job_runs_again_only_after_a_question() -> None:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import re
+import socket
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -13,15 +16,21 @@ from markupsafe import escape
 import pulse.ui
 from pulse.errors import BadRequestError, NobodyAnswersError
 from pulse.protocol import answers
+from pulse.protocol.stats import JobCounts, TopicStats
+from pulse.security.codec import shown_instead
 from pulse.ui.data.bulk_orders import ordered, undo_of
 from pulse.ui.data.filters import Filters, seconds
 from pulse.ui.data.poller import Poller, SystemSnapshot
-from pulse.ui.data.queries import Questions
+from pulse.ui.data.queries import SHARED_S, Questions
 from pulse.ui.pages.dead import group
 from pulse.ui.pages.job import timeline
+from pulse.ui.pages.jobs import tabs_of
 from pulse.ui.pages.schedule_form import body_of, values_from
+from pulse.ui.pages.topics import is_wrong
 from pulse.ui.view import formatting
-from pulse.ui.view.charts import ChartLine, draw, nice_top
+from pulse.ui.view.charts import ChartLine, charts_of, draw, nice_top
+from pulse.ui.view.command_link import linked
+from pulse.ui.view.job_line import JobProgress, progress_of, when, worker_name
 
 ID = UUID("0199a1b2-c3d4-7e5f-8a0b-1c2d3e4f5a6b")
 NOW_S = 1_800_000_000.0
@@ -53,21 +62,18 @@ class TestFilters:
         with pytest.raises(BadRequestError, match=rf"{next(iter(given))} is .* allowed"):
             Filters.of(given).wire()
 
-    @pytest.mark.parametrize(
-        ("given", "fits", "misfit"),
-        [
-            ({"topic": "a"}, {"topic": "a"}, {"topic": "ab"}),
-            ({"status": "RETRYING"}, {"status": "RETRYING"}, {"status": "RUNNING"}),
-            ({}, {"submitted_at": NOW_S}, {"submitted_at": NOW_S + 30}),
-            ({"name": "a"}, {"name": "a"}, {"name": "b"}),
-            ({"q": "smtp"}, {"last_error": "the SMTP said no"}, {"last_error": None}),
-            ({"q": "0199a1b2"}, {}, {"id": UUID(int=1).bytes}),
-            ({"worker": "w-1"}, {"locked_by": "host/x/W-1"}, {"locked_by": "host/x/w-2"}),
-            ({"older": "60"}, {"submitted_at": NOW_S - 90}, {"submitted_at": NOW_S - 30}),
-            ({"newer": "60"}, {"submitted_at": NOW_S - 30}, {"submitted_at": NOW_S - 90}),
-            ({"schedule": str(ID)}, {"schedule_id": ID.bytes}, {"schedule_id": None}),
-        ],
-    )
+    @pytest.mark.parametrize(("given", "fits", "misfit"), [
+        ({"topic": "a"}, {"topic": "a"}, {"topic": "ab"}),
+        ({"status": "RETRYING"}, {"status": "RETRYING"}, {"status": "RUNNING"}),
+        ({}, {"submitted_at": NOW_S}, {"submitted_at": NOW_S + 30}),
+        ({"name": "a"}, {"name": "a"}, {"name": "b"}),
+        ({"q": "smtp"}, {"last_error": "the SMTP said no"}, {"last_error": None}),
+        ({"q": "0199a1b2"}, {}, {"id": UUID(int=1).bytes}),
+        ({"worker": "w-1"}, {"locked_by": "host/x/W-1"}, {"locked_by": "host/x/w-2"}),
+        ({"older": "60"}, {"submitted_at": NOW_S - 90}, {"submitted_at": NOW_S - 30}),
+        ({"newer": "60"}, {"submitted_at": NOW_S - 30}, {"submitted_at": NOW_S - 90}),
+        ({"schedule": str(ID)}, {"schedule_id": ID.bytes}, {"schedule_id": None}),
+    ])  # fmt: skip
     def test_a_change_hits_no_more_than_was_asked_for(
         self, given: dict[str, str], fits: dict[str, object], misfit: dict[str, object]
     ) -> None:
@@ -98,19 +104,16 @@ class TestOrders:
         assert order.matches(job(last_error="no 17 left"))
         assert not order.matches(job(last_error="no left"))
 
-    @pytest.mark.parametrize(
-        "form",
-        [
-            {},
-            {"verb": ["drop"], "all": ["1"]},
-            {"verb": ["cancel"]},
-            {"verb": ["cancel"], "id": ["x"]},
-            *(
-                {"verb": ["change"], "all": ["1"], **more}
-                for more in ({}, {"to_priority": ["101"]}, {"to_priority": ["x"]})
-            ),
-        ],
-    )
+    @pytest.mark.parametrize("form", [
+        {},
+        {"verb": ["drop"], "all": ["1"]},
+        {"verb": ["cancel"]},
+        {"verb": ["cancel"], "id": ["x"]},
+        *(
+            {"verb": ["change"], "all": ["1"], **more}
+            for more in ({}, {"to_priority": ["101"]}, {"to_priority": ["x"]})
+        ),
+    ])  # fmt: skip
     def test_wrong(self, form: dict[str, list[str]]) -> None:
         with pytest.raises(
             BadRequestError, match=r"^(priority|verb) is |^a job has no id|^no job is ticked|^no new topic"
@@ -165,6 +168,10 @@ class TestShown:
         assert formatting.json_block('{"a":1}') == '{"a": 1}'
         assert formatting.json_block("{broken") == "{broken"
         assert len(formatting.json_block("[" * 5000)) == 5000
+        sealed = '{"$pulse": "fernet", "data": "x"}'
+        assert formatting.json_block(sealed) == formatting.json_line(sealed) == shown_instead(sealed) != sealed
+        assert [formatting.json_line(text) for text in (None, "{}", '{"a": 1}')] == ["", "", '{"a": 1}']
+        assert formatting.uuid(ID.bytes) == formatting.uuid(str(ID)) == str(ID)
 
     def test_an_error(self) -> None:
         """In a list the line that says what happened, of a bare traceback too; whole, its lines, without the middle."""
@@ -178,11 +185,16 @@ class TestShown:
             "user 4 at 0x1 of 11111111-2222-3333-4444-555555555555"
         )
         assert formatting.kin("a") != formatting.kin("b")
+        one = "10.0.0.7:443 and ::1 refused ann@shop.example, ch_5f3a9c21, in 1.5 s, 66dd5f3a9c21e8b7aa10"
+        other = "10.12.0.99:8443 and ::1 refused bob.b@mail.example, ch_9d3a9c28, in 12 s, 5f3a9c2166dd10e8b7aa"
+        assert formatting.kin(one) == formatting.kin(other)
+        assert formatting.kin("a deadbeef") == "a deadbeef"
 
     def test_times(self) -> None:
         """PostgreSQL has times that Python lacks; compared times are shown in full."""
         for moment in (float("inf"), 1e18, -1e18):
             assert formatting.stamp(moment, NOW_S) == formatting.exactly(moment, NOW_S) == "never"
+        assert formatting.stamp(None, NOW_S) == formatting.exactly(None, NOW_S) == "–"
         said = '<time datetime="2027-01-15T07:58:00Z">2027-01-15 07:58:00Z</time> (2 min ago)'
         assert formatting.exactly(NOW_S - 120, NOW_S) == said
 
@@ -193,7 +205,101 @@ class TestShown:
         assert sizes == ["7 B", "2 KiB", "5 MiB", "3 GiB"]
 
 
+class TestJobLine:
+    @pytest.mark.parametrize(
+        ("columns", "words"),
+        [
+            ({"status": "RUNNING", "started_at": NOW_S - 65}, "for 65 s"),
+            ({"status": "PENDING", "next_run_at": NOW_S - 65}, "for 65 s"),
+            ({"status": "RETRYING", "next_run_at": NOW_S + 65}, "in 65 s"),
+            ({"status": "COMPLETED", "started_at": NOW_S - 67, "completed_at": NOW_S - 65}, "took 2 s, 65 s ago"),
+            ({"status": "CANCELED", "started_at": NOW_S - 67, "completed_at": NOW_S - 65}, "65 s ago"),
+        ],
+    )
+    def test_when(self, columns: dict[str, object], words: str) -> None:
+        assert when(job(**columns), NOW_S).striptags() == words
+
+    @pytest.mark.parametrize(
+        ("text", "far"),
+        [
+            ('{"value": 0.25, "text": "a quarter"}', JobProgress(0.25, "a quarter")),
+            ('{"value": 1}', JobProgress(1.0, "")),
+            ('{"value": 7}', None),
+            ('{"value": true}', None),
+            ("[0.5]", None),
+            ("{broken", None),
+            (None, None),
+        ],
+    )
+    def test_progress(self, text: str | None, far: JobProgress | None) -> None:
+        assert progress_of(text) == far
+
+    def test_a_worker_by_name_pid_and_host(self) -> None:
+        """The host by its name where the worker is connected."""
+        identity = "e24f/4b32/4026/25178.15/w-1"
+        assert worker_name(identity, None) == "w-1 (pid 25178 on e24f)"
+        assert worker_name(identity, [answers.Worker(identity, host="alpha")]) == "w-1 (pid 25178 on alpha)"
+        assert worker_name("old", None) == "old"
+
+
+def test_tabs_keep_the_filters() -> None:
+    """Jobs are counted by state alone: with another filter no tab has a number."""
+    status = answers.StatusAnswer(
+        jobs={"PENDING": 5, "RUNNING": 2}, waiting=JobCounts(ready=3, scheduled=1, retrying=0)
+    )
+    standing = SystemSnapshot(status, {}, None, 0.0, 1)
+    tabs = {tab.name: tab for tab in tabs_of(Filters(status=("RUNNING",)), standing)}
+    assert {name: tab.number for name, tab in tabs.items() if tab.number} == {
+        "All": 7, "Waiting": 3, "Running": 2, "Scheduled": 1,
+    }  # fmt: skip
+    assert [name for name, tab in tabs.items() if tab.is_here] == ["Running"]
+    tabs = {tab.name: tab for tab in tabs_of(Filters(topic="a b", after="x"), standing)}
+    assert {tab.number for tab in tabs.values()} == {None}
+    assert tabs["Scheduled"].to == "/jobs?status=PENDING&topic=a+b&due=no"
+    assert tabs["All"].is_here
+
+
+@pytest.mark.parametrize(
+    ("stats", "workers", "wrong"),
+    [(None, 0, False), ({"ready": 1}, 0, True), ({"ready": 1}, 1, False), ({"unhandled": 1}, 1, True), ({}, 0, False)],
+)
+def test_a_topic_without_what_runs_its_jobs_is_wrong(stats: dict[str, Any] | None, workers: int, wrong: bool) -> None:
+    assert is_wrong(None if stats is None else TopicStats("t", **stats), workers) == wrong
+
+
+@pytest.mark.parametrize(
+    ("line", "to", "words"),
+    [
+        (f"Its attempts: pulse ctl jobs get {ID}", f"/jobs/{ID}", "Its attempts: its page"),
+        (f"Where: pulse ctl jobs stack {ID}; more", f"/jobs/{ID}/stack", "Where: its stack; more"),
+        ("pulse ctl jobs list --status RUNNING --topic 'a b'", "/jobs?status=RUNNING&amp;topic=a+b", "list these jobs"),
+        ("pulse ctl dispatch resume --topic images", "/topics/view?topic=images", "resume"),
+        ("pulse ctl dispatch resume", "/gate", "resume"),
+        (
+            "When the cause is gone: pulse ctl jobs retry ID…",
+            "/dead",
+            "When the cause is gone: retry them under Dead letters",
+        ),
+        ("kill -CONT 7", None, "kill -CONT 7"),
+        ("start <it>", None, "start &lt;it&gt;"),
+    ],
+)
+def test_commands_are_links(line: str, to: str | None, words: str) -> None:
+    text = linked(line)
+    assert (f'href="{to}"' in text) == (to is not None)
+    assert re.sub("<[^>]*>", "", text) == words
+    assert ("<code>" in text) == line.startswith("kill")
+
+
+def test_a_page_does_not_link_to_itself() -> None:
+    line = f"Its attempts: pulse ctl jobs get {ID}; to run it again: pulse ctl jobs retry {ID}"
+    assert linked(line, f"/jobs/{ID}") == "Its attempts: below; to run it again: the button above"
+
+
 class TestCharts:
+    def test_without_a_history_there_is_no_chart(self) -> None:
+        assert charts_of(None) == []
+
     @pytest.mark.parametrize(("most", "top"), [(0, 1), (0.3, 0.4), (7, 10), (10, 10), (41, 50), (1e6, 1e6)])
     def test_scale(self, most: float, top: float) -> None:
         assert nice_top(most) == pytest.approx(top)
@@ -217,7 +323,6 @@ def test_what_is_wrong_stands_where_it_belongs() -> None:
     assert [one.advice for one in snapshot.about("/workers")] == [("start it",)]
     assert snapshot.about("/actors") == []
     assert (snapshot.health, snapshot.summary) == ("wrong", "1 wrong, 1 warning")
-    assert [*map(formatting.is_command, ("pulse ctl dispatch resume --topic 'a b'", "start it"))] == [True, False]
 
 
 def test_dead_letters_are_grouped() -> None:
@@ -232,7 +337,19 @@ def test_timeline() -> None:
     told = [moment.title for moment in timeline(job(status="RETRYING", attempts=1, history=[failed]))]
     assert told == ["submitted", "attempt 1: error", "due"]
     told = [moment.title for moment in timeline(job(status="COMPLETED", attempts=2, history=[failed]))]
-    assert told[-2:] == ["attempt 2 was claimed", "completed"]
+    assert told == ["submitted", "attempt 1: error", "attempt 2: completed"]
+    origins = ({"schedule_id": ID.bytes}, {"next_run_at": NOW_S}, {"next_run_at": NOW_S - 100})
+    notes = [next(iter(timeline(job(**origin)))).note for origin in origins]
+    assert notes == ["by its schedule", "to run later", ""]
+
+
+def test_timeline_tells_how_long_each_attempt_waited_and_ran() -> None:
+    failed = answers.AttemptInfo(attempt=1, outcome="error", started_at=NOW_S - 87, ended_at=NOW_S - 80)
+    again = {"attempts": 2, "history": [failed], "started_at": NOW_S - 20}
+    told = [(one.waited_s, one.took_s) for one in timeline(job(status="RUNNING", **again))]
+    assert told == [(None, None), (13, 7), (60, None)]
+    told = [(one.waited_s, one.took_s) for one in timeline(job(status="COMPLETED", **again, completed_at=NOW_S - 15))]
+    assert told[-1] == (60, 5)
 
 
 def test_what_is_vendored_is_what_was_published() -> None:
@@ -254,6 +371,40 @@ class Counting(Questions):
         return {}
 
 
+class Link:
+    """A connection to a dispatcher; its answers are numbered."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    async def ask(self, *_: object, **__: object) -> dict[str, object]:
+        self.asked += 1
+        return {"number": self.asked}
+
+
+@pytest.mark.anyio
+async def test_a_question_is_asked_once_in_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another one, or the same after a second, is asked anew."""
+    questions, link, moment = Questions(None), Link(), [100.0]
+    questions._dispatcher = link  # type: ignore[assignment]
+    monkeypatch.setattr("pulse.ui.data.queries.time.monotonic", lambda: moment[0])
+    same = await asyncio.gather(*(questions.ask("jobs.list", {"limit": 5}) for _ in range(3)))
+    other = await questions.ask("jobs.list", {"limit": 6})
+    moment[0] += SHARED_S
+    later = await questions.ask("jobs.list", {"limit": 5})
+    assert [one["number"] for one in (*same, other, later)] == [1, 1, 1, 2, 3]
+
+
+@pytest.mark.anyio
+async def test_the_supervisor_is_beside_the_dispatcher(tmp_path: Path) -> None:
+    questions = Questions(tmp_path / "pulse.sock")
+    with pytest.raises(NobodyAnswersError, match=r"supervisor.sock \(no such file\)"):
+        await questions.ask_supervisor()
+    with socket.socket(socket.AF_UNIX) as silent:
+        silent.bind(str(tmp_path / "supervisor.sock"))
+        assert questions._find_supervisor() == tmp_path / "supervisor.sock"
+
+
 async def _first(poller: Poller) -> SystemSnapshot:
     async for standing in poller.watch():
         return standing
@@ -270,7 +421,6 @@ async def test_fifty_tabs_ask_as_much_as_one() -> None:
     told = await asyncio.gather(*(_first(poller) for _ in range(50)))
     assert {one.number for one in told} == {1}
     assert sorted(questions.asked) == ["stats", "status", "supervisor status"]
-    assert told[0].silent == {"dispatcher": "no answer"}
-    assert told[0].health == "down"
+    assert (told[0].silent, told[0].health) == ({"dispatcher": "no answer"}, "down")
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)

@@ -284,9 +284,7 @@ async def test_threads_that_cannot_tell_are_left_out(monkeypatch: pytest.MonkeyP
         assert text is not None
         assert text.count("(most recent call first)") == 1
         assert text.startswith("Main thread")
-        (deaf,) = [
-            one for one in processes.threads(process.pid) if processes.is_blocking(process.pid, one, STACK_SIGNAL)
-        ]
+        (deaf,) = [t for t in processes.threads(process.pid) if processes.is_blocking(process.pid, t, STACK_SIGNAL)]
         assert not processes.is_pending(process.pid, deaf, STACK_SIGNAL), "it would die of it on some later day"
         os.close(pidfd)
 

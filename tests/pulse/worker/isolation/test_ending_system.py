@@ -71,14 +71,11 @@ def test_a_memory_limit_below_what_the_app_needs() -> None:
         assert text.startswith("MemoryError: max_memory_bytes is 4096: before the handler runs, ")
 
 
-@pytest.mark.parametrize(
-    ("name", "backend", "text", "has_stack"),
-    [
-        ("compute", "asyncio", "used more than 1 s of CPU time", True),
-        ("compute", "trio", "used more than 1 s of CPU time", True),
-        ("compute-plain", "asyncio", "used more than 0.2 s of CPU time", False),  # it ignores the signal
-    ],
-)
+@pytest.mark.parametrize(("name", "backend", "text", "has_stack"), [
+    ("compute", "asyncio", "used more than 1 s of CPU time", True),
+    ("compute", "trio", "used more than 1 s of CPU time", True),
+    ("compute-plain", "asyncio", "used more than 0.2 s of CPU time", False),  # it ignores the signal
+])  # fmt: skip
 def test_processor_time_beyond_the_limit(name: str, backend: str, text: str, has_stack: bool) -> None:
     """The process ends, though C code holds its interpreter; it is the job's error, with the place, and no crash."""
     with at_work("--backend", backend, app=APP) as (child, _):
@@ -161,15 +158,12 @@ def test_a_timeout_counts_from_the_call(kind: str, backend: str, tmp_path: Path)
         assert "Main thread " in extra["stack"]
 
 
-@pytest.mark.parametrize(
-    ("name", "limits", "outcome", "text", "stopped"),
-    [
-        ("deaf", {"timeout_s": 0.3}, "error", "timed out after 0.3 s", "timeout"),
-        ("deaf-plain", {"timeout_s": 0.3}, "error", "timed out after 0.3 s", "timeout"),
-        ("deaf", {}, "release", None, "canceled"),
-        ("deaf-plain", {}, "release", None, "lost"),
-    ],
-)
+@pytest.mark.parametrize(("name", "limits", "outcome", "text", "stopped"), [
+    ("deaf", {"timeout_s": 0.3}, "error", "timed out after 0.3 s", "timeout"),
+    ("deaf-plain", {"timeout_s": 0.3}, "error", "timed out after 0.3 s", "timeout"),
+    ("deaf", {}, "release", None, "canceled"),
+    ("deaf-plain", {}, "release", None, "lost"),
+])  # fmt: skip
 def test_one_that_does_not_obey_is_killed(
     name: str, limits: dict[str, Any], outcome: str, text: str | None, stopped: str, tmp_path: Path
 ) -> None:
@@ -247,13 +241,10 @@ def test_a_zygote_that_dies_is_replaced(tmp_path: Path) -> None:
         assert '"event": "zygote_died"' in pool.stderr
 
 
-@pytest.mark.parametrize(
-    ("source", "reason"),
-    [
-        ("raise ValueError('not here')", "cannot load 'picky:app': ValueError: not here"),
-        ("import os; os._exit(9)", "exit code 9"),
-    ],
-)
+@pytest.mark.parametrize(("source", "reason"), [
+    ("raise ValueError('not here')", "cannot load 'picky:app': ValueError: not here"),
+    ("import os; os._exit(9)", "exit code 9"),
+])  # fmt: skip
 def test_an_app_that_cannot_be_loaded_once_more(source: str, reason: str, tmp_path: Path) -> None:
     (tmp_path / "picky.py").write_text(
         "import sys, pulse\n"

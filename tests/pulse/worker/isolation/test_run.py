@@ -162,15 +162,10 @@ async def test_last_words_are_heard() -> None:
     assert it.office.said == ["begun"]
 
 
-@pytest.mark.parametrize(
-    ("status", "ending"),
-    [
-        (0, crashed("exit code 0", 0)),
-        (7 << 8, crashed("exit code 7", 7)),
-        (signal.SIGSEGV, crashed("SIGSEGV", -11)),
-        (signal.SIGXCPU, crashed("SIGXCPU", -24)),
-    ],
-)
+@pytest.mark.parametrize(("status", "ending"), [
+    (0, crashed("exit code 0", 0)), (7 << 8, crashed("exit code 7", 7)), (signal.SIGSEGV, crashed("SIGSEGV", -11)),
+    (signal.SIGXCPU, crashed("SIGXCPU", -24)),
+])  # fmt: skip
 async def test_death_without_result(status: int, ending: Outcome) -> None:
     async with play() as it:
         it.say(Begun())
@@ -178,15 +173,10 @@ async def test_death_without_result(status: int, ending: Outcome) -> None:
     assert it.office.ending == ending
 
 
-@pytest.mark.parametrize(
-    ("status", "cpu_s", "outcome"),
-    [
-        (signal.SIGXCPU, 2.9, "error"),
-        (signal.SIGKILL, 3.0, "error"),
-        (signal.SIGKILL, 2.9, "crash"),
-        (signal.SIGSEGV, 9.0, "crash"),
-    ],
-)
+@pytest.mark.parametrize(("status", "cpu_s", "outcome"), [
+    (signal.SIGXCPU, 2.9, "error"), (signal.SIGKILL, 3.0, "error"), (signal.SIGKILL, 2.9, "crash"),
+    (signal.SIGSEGV, 9.0, "crash"),
+])  # fmt: skip
 async def test_death_at_the_processor_limit(status: int, cpu_s: float, outcome: str) -> None:
     """The limit is the handler's own error. Other deaths under a limit are crashes as ever."""
     async with play(max_cpu_s=2.5) as it:
@@ -213,15 +203,10 @@ async def test_death_by_want_of_memory(kills: str, how: str, tmp_path: Any) -> N
     played.cell.close()
 
 
-@pytest.mark.parametrize(
-    ("reason", "ending"),
-    [
-        ("canceled", RELEASED),
-        ("drain", RELEASED),
-        ("timeout", Outcome("error", "timed out after 2.5 s")),
-        ("stalled", Outcome("error", "stalled: no progress for 1.5 s")),
-    ],
-)
+@pytest.mark.parametrize(("reason", "ending"), [
+    ("canceled", RELEASED), ("drain", RELEASED), ("timeout", Outcome("error", "timed out after 2.5 s")),
+    ("stalled", Outcome("error", "stalled: no progress for 1.5 s")),
+])  # fmt: skip
 async def test_one_that_does_not_obey_ends_as_what_stopped_it(reason: Any, ending: Outcome) -> None:
     """First a request, then SIGKILL; its last place counts, its way to die does not."""
     async with play(stall_s=1.5) as it:
@@ -348,8 +333,7 @@ async def test_a_zygote_that_is_stuck(monkeypatch: pytest.MonkeyPatch) -> None:
         await until_async(lambda: bool(it.stuck), "it is stuck")
         it.cell.close()
         it.run.orphaned(crashed("SIGKILL", -9))
-    assert it.office.ending == RELEASED
-    assert it.log.events == ["cell_stuck"]
+    assert (it.office.ending, it.log.events) == (RELEASED, ["cell_stuck"])
 
 
 async def test_one_that_stays_after_its_result(monkeypatch: pytest.MonkeyPatch) -> None:

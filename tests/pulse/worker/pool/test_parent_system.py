@@ -25,8 +25,7 @@ def test_a_killed_child_is_replaced() -> None:
         next(one for one in pool.children() if one.pid == first.pid).kill()
         first.wait_closed()
         again = server.wait_child()
-        assert again.hello["worker"] == first.hello["worker"]
-        assert again.hello["running"] == []
+        assert (again.hello["worker"], again.hello["running"]) == (first.hello["worker"], [])
         assert "session" not in again.hello
         assert not second.closed
         assert '"signal": "SIGKILL"' in pool.stderr

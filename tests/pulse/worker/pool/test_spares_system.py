@@ -66,8 +66,7 @@ def test_a_killed_process_is_replaced_by_the_spare(place: Path) -> None:
         spare = spare_of(pool, first, second, place=place)
         kill(first)
         again = server.wait_child()
-        assert again.pid == spare.pid
-        assert again.hello["worker"] == first.hello["worker"]
+        assert (again.pid, again.hello["worker"]) == (spare.pid, first.hello["worker"])
         assert again.hello["running"] == []
         assert "session" not in again.hello
         again.assign([job("stdin")])

@@ -1,8 +1,9 @@
-"""The desk: a worker's attempts, and its unsent words."""
+"""The ledger: a worker's attempts, and its unsent words."""
 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -45,7 +46,7 @@ def job(name: str = "n", attempt: int = 1, **more: Any) -> Assignment:
     )  # fmt: skip
 
 
-def desk(concurrency: int = 2) -> Ledger:
+def ledger(concurrency: int = 2) -> Ledger:
     return Ledger(app.handlers, concurrency)
 
 
@@ -59,7 +60,7 @@ def reported(one: Ledger, number: int = 1) -> list[tuple[bytes, int, str]]:
 
 
 def test_from_assignment_to_reported() -> None:
-    one = desk(2)
+    one = ledger(2)
     jobs = [job() for _ in range(3)]
     first, second = running_of(one, *jobs)
     assert [first.job, second.job] == jobs[:2]
@@ -75,7 +76,7 @@ def test_from_assignment_to_reported() -> None:
 
 
 def test_an_assignment_that_came_twice_is_held_and_started_once() -> None:
-    one, same = desk(3), job()
+    one, same = ledger(3), job()
     assert len(running_of(one, same, same)) == 1
     one.assign([same], 0.0)
     assert one.take_startable() == []
@@ -84,7 +85,7 @@ def test_an_assignment_that_came_twice_is_held_and_started_once() -> None:
 
 
 def test_an_unknown_handler_is_an_error_at_once() -> None:
-    one = desk()
+    one = ledger()
     one.assign([job("unknown")], 0.0)
     assert one.take_startable() == []
     ((_, _, outcome, detail),) = one.take_report(1, ROOM)  # type: ignore[misc]
@@ -92,7 +93,7 @@ def test_an_unknown_handler_is_an_error_at_once() -> None:
 
 
 def test_what_could_not_be_named_goes_back_in_order() -> None:
-    one = desk(2)
+    one = ledger(2)
     jobs = [job() for _ in range(3)]
     one.assign(jobs, 0.0)
     one.put_back(one.take_startable())
@@ -101,7 +102,7 @@ def test_what_could_not_be_named_goes_back_in_order() -> None:
 
 
 def test_what_was_stopped_while_it_was_named_does_not_go_back() -> None:
-    one = desk(1)
+    one = ledger(1)
     stopped = job()
     one.assign([stopped], 0.0)
     taken = one.take_startable()
@@ -113,7 +114,7 @@ def test_what_was_stopped_while_it_was_named_does_not_go_back() -> None:
 
 def test_stopping() -> None:
     """Queued: given back at once. Running: interrupted, once. Ended or unknown: nothing."""
-    one = desk(1)
+    one = ledger(1)
     running, queued = job(), job()
     (attempt,) = running_of(one, running, queued)
     assert one.stop((queued.id, 1), "canceled") is None
@@ -129,7 +130,7 @@ def test_stopping() -> None:
 
 
 def test_recall_takes_only_what_waits() -> None:
-    one = desk(1)
+    one = ledger(1)
     running, queued = job(), job()
     (attempt,) = running_of(one, running, queued)
     one.recall((running.id, 1))
@@ -140,7 +141,7 @@ def test_recall_takes_only_what_waits() -> None:
 
 def test_draining() -> None:
     """Waiting jobs are given back, for cells too, and later ones; running ones go on."""
-    one = desk(1)
+    one = ledger(1)
     running, recalled, queued, apart, late = job(), job(), job(), job("apart"), job()
     (attempt,) = running_of(one, running, recalled, queued, apart)
     one.recall((recalled.id, 1))
@@ -155,7 +156,7 @@ def test_draining() -> None:
 
 
 def test_results_under_way_come_back_in_order() -> None:
-    one = desk(4)
+    one = ledger(4)
     jobs = [job() for _ in range(4)]
     attempts = running_of(one, *jobs)
     one.ended(attempts[0], RELEASED)
@@ -171,7 +172,7 @@ def test_results_under_way_come_back_in_order() -> None:
 
 def test_a_refused_report() -> None:
     """Refused for now: sent again. Refused for good: each alone; refused alone: let go."""
-    one = desk(3)
+    one = ledger(3)
     jobs = [job() for _ in range(3)]
     for attempt in running_of(one, *jobs):
         one.ended(attempt, RELEASED)
@@ -187,7 +188,7 @@ def test_a_refused_report() -> None:
 
 
 def test_reports_fit_into_frames() -> None:
-    one = desk(4)
+    one = ledger(4)
     one.assign([job() for _ in range(4)], 0.0)
     for attempt, text in zip(one.take_startable(), ["x" * 500, "x" * 500, "ä" * 600, "x" * 2000], strict=True):
         one.ended(attempt, Outcome("ok", f'"{text}"'))
@@ -198,7 +199,7 @@ def test_reports_fit_into_frames() -> None:
 
 def test_progress_is_told_once() -> None:
     """A heartbeat carries progress that the server does not have; a result what no heartbeat could."""
-    one = desk(2)
+    one = ledger(2)
     known, newer = running_of(one, job(), job())
     known.progress = newer.progress = "1"
     sheet = one.beat_sheet(0.0)
@@ -212,7 +213,7 @@ def test_progress_is_told_once() -> None:
 
 
 def test_a_heartbeat_is_bounded() -> None:
-    one = desk(40)
+    one = ledger(40)
     one.assign([job() for _ in range(40)], 0.0)
     for attempt in one.take_startable():
         attempt.progress = "x" * 16_000
@@ -224,7 +225,7 @@ def test_a_heartbeat_is_bounded() -> None:
 
 
 def test_the_newest_checkpoint_is_sent_once() -> None:
-    one = desk()
+    one = ledger()
     (attempt,) = running_of(one)
     one.checkpoints.save(attempt, "1")
     one.checkpoints.save(attempt, "2")
@@ -237,7 +238,7 @@ def test_the_newest_checkpoint_is_sent_once() -> None:
 
 def test_a_result_waits_for_its_checkpoint() -> None:
     """A failure that overtook its checkpoint would let the next attempt begin without it."""
-    one = desk()
+    one = ledger()
     (attempt,) = running_of(one)
     one.checkpoints.save(attempt, "1")
     one.checkpoints.take(1, ROOM)
@@ -251,7 +252,7 @@ def test_a_result_waits_for_its_checkpoint() -> None:
 
 
 def test_checkpoints_survive_a_lost_connection() -> None:
-    one = desk(2)
+    one = ledger(2)
     first, second = running_of(one, job(), job())
     one.checkpoints.save(first, "1")
     one.checkpoints.save(second, "1")
@@ -263,7 +264,7 @@ def test_checkpoints_survive_a_lost_connection() -> None:
 
 def test_a_refused_checkpoint() -> None:
     """Refused for now: sent again. Refused for good: given up, and the result goes without it."""
-    one = desk()
+    one = ledger()
     (attempt,) = running_of(one)
     one.checkpoints.save(attempt, "1")
     one.checkpoints.take(1, ROOM)
@@ -276,7 +277,7 @@ def test_a_refused_checkpoint() -> None:
 
 
 def test_checkpoints_fit_into_frames() -> None:
-    one = desk(5)
+    one = ledger(5)
     for attempt in running_of(one, *(job() for _ in range(5))):
         one.checkpoints.save(attempt, "x" * 400)
     frames = [one.checkpoints.take(number, 1200) for number in range(1, 5)]
@@ -285,7 +286,7 @@ def test_checkpoints_fit_into_frames() -> None:
 
 def test_isolated_ones_wait_until_cells_can_be_made() -> None:
     """Others pass them by; then they come first, in their order, and from then on at once."""
-    one = desk(10)
+    one = ledger(10)
     by_handler, by_server, other = job("apart"), job(extra=ISOLATE), job()
     one.assign([by_handler, by_server, other], 0.0)
     assert one.waits_for_cells()
@@ -306,13 +307,13 @@ def test_isolated_ones_wait_until_cells_can_be_made() -> None:
 
 @pytest.mark.parametrize("word", [False, None, 1, "true"])
 def test_only_true_isolates(word: object) -> None:
-    one = desk()
+    one = ledger()
     one.assign([job(extra={"isolate": msgspec.Raw(msgspec.msgpack.encode(word))})], 0.0)
     assert not one.take_startable()[0].isolated
 
 
 def test_isolated_ones_wait_again_when_no_cells_can_be_made() -> None:
-    one = desk(1)
+    one = ledger(1)
     one.cells_ready()
     first, second, other = job("apart"), job("apart"), job()
     (running,) = running_of(one, first, second, other)
@@ -326,7 +327,7 @@ def test_isolated_ones_wait_again_when_no_cells_can_be_made() -> None:
 
 
 def test_isolated_ones_fail_when_cells_can_never_be_made() -> None:
-    one = desk()
+    one = ledger()
     waiting, stopped, recalled = (job("apart") for _ in range(3))
     one.assign([waiting, stopped, recalled], 0.0)
     one.stop((stopped.id, 1), "canceled")
@@ -338,7 +339,7 @@ def test_isolated_ones_fail_when_cells_can_never_be_made() -> None:
 
 
 def test_what_an_isolated_one_used_goes_with_its_result() -> None:
-    one = desk()
+    one = ledger()
     one.cells_ready()
     told = job("apart")
     (attempt,) = running_of(one, told)
@@ -352,7 +353,7 @@ def test_what_an_isolated_one_used_goes_with_its_result() -> None:
 
 def test_a_stack_is_left_out_before_a_result_is() -> None:
     """A frame without room for a stack may have room for the rest; else not even for that."""
-    one = desk(2)
+    one = ledger(2)
     attempts = running_of(one, job(), job())
     for attempt, text in zip(attempts, ["late", "x" * 2000], strict=True):
         one.stop(attempt.pair, "timeout")
@@ -364,24 +365,21 @@ def test_a_stack_is_left_out_before_a_result_is() -> None:
     assert str(detail).startswith("too large: error of about 4")
 
 
-@pytest.mark.parametrize(
-    ("stopped", "value", "ending"),
-    [
-        (None, None, Outcome("ok", None)),
-        (None, ValueError("x"), Outcome("error", "ValueError: x")),
-        ("canceled", KeyboardInterrupt(), RELEASED),
-        ("lost", ValueError("closed under me"), RELEASED),
-        ("drain", ValueError("closed under me"), RELEASED),
-        ("drain", pulse.Discard("hopeless"), Outcome("discard", "hopeless")),
-        ("drain", {"done": 1}, Outcome("ok", '{"done":1}')),
-        ("timeout", BaseException(), Outcome("error", "timed out after 2.5 s")),
-        ("timeout", ValueError("late"), Outcome("error", "timed out after 2.5 s\nValueError: late")),
-        ("timeout", 7, Outcome("ok", "7")),
-        ("stalled", BaseException(), Outcome("error", "stalled: no progress for 1.5 s")),
-        ("stalled", ValueError("late"), Outcome("error", "stalled: no progress for 1.5 s\nValueError: late")),
-        ("stalled", pulse.RetryAfter(3, "why"), Outcome("retry", (3.0, "why"))),
-    ],
-)
+@pytest.mark.parametrize(("stopped", "value", "ending"), [
+    (None, None, Outcome("ok", None)),
+    (None, ValueError("x"), Outcome("error", "ValueError: x")),
+    ("canceled", KeyboardInterrupt(), RELEASED),
+    ("lost", ValueError("closed under me"), RELEASED),
+    ("drain", ValueError("closed under me"), RELEASED),
+    ("drain", pulse.Discard("hopeless"), Outcome("discard", "hopeless")),
+    ("drain", {"done": 1}, Outcome("ok", '{"done":1}')),
+    ("timeout", BaseException(), Outcome("error", "timed out after 2.5 s")),
+    ("timeout", ValueError("late"), Outcome("error", "timed out after 2.5 s\nValueError: late")),
+    ("timeout", 7, Outcome("ok", "7")),
+    ("stalled", BaseException(), Outcome("error", "stalled: no progress for 1.5 s")),
+    ("stalled", ValueError("late"), Outcome("error", "stalled: no progress for 1.5 s\nValueError: late")),
+    ("stalled", pulse.RetryAfter(3, "why"), Outcome("retry", (3.0, "why"))),
+])  # fmt: skip
 def test_how_a_stopped_attempt_ended(stopped: Any, value: object, ending: Outcome) -> None:
     """The handler's own end counts; how it took its interruption does not."""
     attempt = Attempt(job(timeout_s=2.5), app.handlers["restless"], 0.0)
@@ -389,12 +387,12 @@ def test_how_a_stopped_attempt_ended(stopped: Any, value: object, ending: Outcom
     assert attempt.ending(value) == ending
 
 
-class DeskMachine(RuleBasedStateMachine):
+class LedgerMachine(RuleBasedStateMachine):
     """Any sequence of events against a model: every assigned attempt gets a result, none two on one connection."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.desk = desk(3)
+        self.ledger = ledger(3)
         self.open: set[tuple[bytes, int]] = set()
         self.starting: list[Attempt] = []
         self.running: list[Attempt] = []
@@ -405,12 +403,12 @@ class DeskMachine(RuleBasedStateMachine):
     def assign(self, count: int, name: str) -> None:
         jobs = [job(name) for _ in range(count)]
         self.open |= {(one.id, one.attempt) for one in jobs}
-        self.desk.assign(jobs, 0.0)
+        self.ledger.assign(jobs, 0.0)
 
     @precondition(lambda self: not self.starting)
     @rule()
     def take_startable(self) -> None:
-        self.starting = self.desk.take_startable()
+        self.starting = self.ledger.take_startable()
 
     @precondition(lambda self: self.starting)
     @rule(written=st.booleans())
@@ -418,7 +416,7 @@ class DeskMachine(RuleBasedStateMachine):
         if written:
             self.running += self.starting
         else:
-            self.desk.put_back(self.starting)
+            self.ledger.put_back(self.starting)
         self.starting = []
 
     @precondition(lambda self: self.running)
@@ -426,22 +424,22 @@ class DeskMachine(RuleBasedStateMachine):
     def end(self, data: st.DataObject) -> None:
         attempt = data.draw(st.sampled_from(self.running))
         self.running.remove(attempt)
-        self.desk.ended(attempt, Outcome("ok", None))
+        self.ledger.ended(attempt, Outcome("ok", None))
 
     @precondition(lambda self: self.open)
     @rule(data=st.data(), reason=st.sampled_from(["canceled", "lost", "timeout", "drain", "recall"]))
     def stop(self, data: st.DataObject, reason: Any) -> None:
         chosen = data.draw(st.sampled_from(sorted(self.open)))
         if reason == "recall":
-            self.desk.recall(chosen)
+            self.ledger.recall(chosen)
         else:
-            attempt = self.desk.stop(chosen, reason)
+            attempt = self.ledger.stop(chosen, reason)
             assert attempt is None or attempt in self.running + self.starting
 
     @rule(room=st.sampled_from([300, ROOM]))
     def report(self, room: int) -> None:
         self.number += 1
-        taken = [result[:2] for result in self.desk.take_report(self.number, room)]
+        taken = [result[:2] for result in self.ledger.take_report(self.number, room)]
         under_way = {pair for pairs in self.sent.values() for pair in pairs}
         assert not under_way & set(taken), "a result was sent twice on one connection"
         assert set(taken) <= self.open
@@ -454,57 +452,49 @@ class DeskMachine(RuleBasedStateMachine):
         number = data.draw(st.sampled_from(sorted(self.sent)))
         pairs = self.sent.pop(number)
         if answer == "passing":
-            self.desk.refused(number, passing=True)
+            self.ledger.refused(number, passing=True)
         else:
-            self.desk.reported(number)
+            self.ledger.reported(number)
             self.open -= set(pairs)
 
     @rule()
     def disconnect(self) -> None:
-        self.desk.put_back(self.starting)
+        self.ledger.put_back(self.starting)
         self.starting = []
-        self.desk.disconnected()
+        self.ledger.disconnected()
         self.sent.clear()
 
-    @rule()
-    def drain(self) -> None:
-        self.desk.drain()
-
-    @rule()
-    def cells_ready(self) -> None:
-        self.desk.cells_ready()
-
-    @rule()
-    def cells_gone(self) -> None:
-        self.desk.cells_gone()
+    @rule(told=st.sampled_from([Ledger.drain, Ledger.cells_ready, Ledger.cells_gone]))
+    def tell(self, told: Callable[[Ledger], None]) -> None:
+        told(self.ledger)
 
     @rule()
     def cells_failed(self) -> None:
-        self.desk.cells_failed("why")
+        self.ledger.cells_failed("why")
 
     @invariant()
     def holds_what_is_open(self) -> None:
-        assert set(self.desk.running_list()) == self.open
-        assert self.desk.held == len(self.open)
-        assert self.desk.running == len(self.running) + len(self.starting) <= 3
+        assert set(self.ledger.running_list()) == self.open
+        assert self.ledger.held == len(self.open)
+        assert self.ledger.running == len(self.running) + len(self.starting) <= 3
 
     def teardown(self) -> None:
-        self.desk.put_back(self.starting)
-        self.desk.drain()
+        self.ledger.put_back(self.starting)
+        self.ledger.drain()
         for attempt in self.running:
-            self.desk.ended(attempt, RELEASED)
-        self.desk.disconnected()
-        told = [result[:2] for result in self.desk.take_report(10_000, ROOM)]
+            self.ledger.ended(attempt, RELEASED)
+        self.ledger.disconnected()
+        told = [result[:2] for result in self.ledger.take_report(10_000, ROOM)]
         assert sorted(told) == sorted(self.open), "every open attempt has exactly one result"
-        assert all(attempt.phase is Phase.ENDED for attempt in self.desk._held.values())
+        assert all(attempt.phase is Phase.ENDED for attempt in self.ledger._held.values())
 
 
-TestDesk = DeskMachine.TestCase
+TestLedger = LedgerMachine.TestCase
 
 
 def test_what_waits_behind_long_ones_goes_back() -> None:
     """Only while every slot is taken; attempts with a result, or running, are not touched."""
-    one = desk(2)
+    one = ledger(2)
     jobs = [job() for _ in range(5)]
     running = running_of(one, *jobs)
     recalled = jobs[2]
