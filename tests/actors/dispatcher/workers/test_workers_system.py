@@ -61,7 +61,7 @@ def test_an_assignment_has_all_that_a_handler_needs(system: System, client: Peer
 
 
 def test_a_worker_is_drained(system: System, client: Peer, topic: str) -> None:
-    """It is told to end, and gets no more jobs; that is in the audit. Nobody else can be drained."""
+    """It receives `drain` and gets no more jobs; the audit has an entry. Nobody else can be drained."""
     with system.worker("leaving", topics=[topic]) as worker:
         (row,) = [one for one in client.call("workers.list")["workers"] if one["topics"] == [topic]]
         assert not row["draining"]
