@@ -280,7 +280,7 @@ def test_a_topic_without_what_runs_its_jobs_is_wrong(stats: dict[str, int] | Non
             "When the cause is gone: retry them under Dead letters",
         ),
         ("kill -CONT 7", None, "kill -CONT 7"),
-        ("start <it>", None, "start &lt;it&gt;"),
+        ("pulse goes on by <itself>.", None, "pulse goes on by &lt;itself&gt;."),
     ],
 )
 def test_commands_are_links(line: str, to: str | None, words: str) -> None:
