@@ -56,8 +56,8 @@ def tabs_of(filters: Filters, standing: SystemSnapshot) -> list[StateTab]:
 
 
 def _counts(standing: SystemSnapshot) -> Mapping[str, int]:
-    status = None if standing.counted is None else standing.counted.status
-    if status is None or status.jobs is None:
+    status = standing.status
+    if status.jobs is None:
         return {}
     waits = status.waiting
     some = {} if waits is None else {"Waiting": waits.ready, "Scheduled": waits.scheduled, "Retrying": waits.retrying}
