@@ -261,23 +261,20 @@ def test_a_topic_without_what_runs_its_jobs_is_wrong(stats: dict[str, Any] | Non
     assert is_wrong(None if stats is None else TopicStats("t", **stats), workers) == wrong
 
 
-@pytest.mark.parametrize(
-    ("line", "to", "words"),
-    [
-        (f"Its attempts: pulse ctl jobs get {ID}", f"/jobs/{ID}", "Its attempts: its page"),
-        (f"Where: pulse ctl jobs stack {ID}; more", f"/jobs/{ID}/stack", "Where: its stack; more"),
-        ("pulse ctl jobs list --status RUNNING --topic 'a b'", "/jobs?status=RUNNING&amp;topic=a+b", "list these jobs"),
-        ("pulse ctl dispatch resume --topic images", "/topics/view?topic=images", "resume"),
-        ("pulse ctl dispatch resume", "/gate", "resume"),
-        (
-            "When the cause is gone: pulse ctl jobs retry ID…",
-            "/dead",
-            "When the cause is gone: retry them under Dead letters",
-        ),
-        ("kill -CONT 7", None, "kill -CONT 7"),
-        ("pulse goes on by <itself>.", None, "pulse goes on by &lt;itself&gt;."),
-    ],
-)
+@pytest.mark.parametrize(("line", "to", "words"), [
+    (f"Its attempts: pulse ctl jobs get {ID}", f"/jobs/{ID}", "Its attempts: its page"),
+    (f"Where: pulse ctl jobs stack {ID}; more", f"/jobs/{ID}/stack", "Where: its stack; more"),
+    ("pulse ctl jobs list --status RUNNING --topic 'a b'", "/jobs?status=RUNNING&amp;topic=a+b", "list these jobs"),
+    ("pulse ctl dispatch resume --topic images", "/topics/view?topic=images", "resume"),
+    ("pulse ctl dispatch resume", "/gate", "resume"),
+    (
+        "When the cause is gone: pulse ctl jobs retry ID…",
+        "/dead",
+        "When the cause is gone: retry them under Dead letters",
+    ),
+    ("kill -CONT 7", None, "kill -CONT 7"),
+    ("pulse goes on by <itself>.", None, "pulse goes on by &lt;itself&gt;."),
+])  # fmt: skip
 def test_commands_are_links(line: str, to: str | None, words: str) -> None:
     text = linked(line)
     assert (f'href="{to}"' in text) == (to is not None)
