@@ -57,7 +57,9 @@ class TestFilters:
         assert Filters.of({"limit": ["99999"]}).limit == 50
         assert Filters.of({"limit": ["0"]}).limit == 1
 
-    @pytest.mark.parametrize("given", [{"status": ["NONE"]}, {"schedule": ["x"]}, {"older": ["soon"]}])
+    @pytest.mark.parametrize(
+        "given", [{"status": ["NONE"]}, {"due": ["soon"]}, {"schedule": ["x"]}, {"older": ["soon"]}]
+    )
     def test_wrong(self, given: dict[str, list[str]]) -> None:
         with pytest.raises(BadRequestError, match=rf"{next(iter(given))} is .* allowed"):
             Filters.of(given).wire()
