@@ -147,6 +147,14 @@ class TestScheduleForm:
         assert body_of(self.GIVEN, {**self.GIVEN, "topic": "t", "priority": "4"}) == {"topic": None, "priority": 0}
         assert body_of(self.GIVEN, self.GIVEN) == {}
 
+    def test_durations(self) -> None:
+        """As elsewhere: with units, or in seconds."""
+        given = {**self.GIVEN, "kind": "every", "every": "1m30s", "timeout_s": "5m", "jitter_s": "0"}
+        body = body_of(given)
+        assert (body["every"], body["timeout_s"], body["jitter_s"]) == (90.0, 300.0, 0.0)
+        with pytest.raises(BadRequestError, match=r"^every is 'soon': a length of time, as 90 \(seconds\), "):
+            body_of({**given, "every": "soon"})
+
     @pytest.mark.parametrize(
         "wrong",
         [{"kind": "x"}, {"name": ""}, {"cron": ""}, {"args": "[]"}, {"args": "{"}, {"priority": "x"}, {"ends_at": "x"}],
