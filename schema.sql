@@ -44,7 +44,7 @@ CREATE TABLE pulse.schema_version (
     installed_at timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 
-INSERT INTO pulse.schema_version (version, release) VALUES (1, '0.1.0.dev2');
+INSERT INTO pulse.schema_version (version, release) VALUES (1, '0.1.0.dev3');
 
 CREATE TYPE pulse.job_status AS ENUM ('PENDING', 'RUNNING', 'COMPLETED', 'RETRYING', 'DEAD_LETTERED', 'CANCELED');
 
@@ -71,6 +71,7 @@ CREATE TABLE pulse.jobs (
     name         text NOT NULL,
     args         jsonb NOT NULL DEFAULT '{}',
     locked_by    text,
+    ran_by       text,                              -- of a completed job: the worker that completed it
     progress     jsonb,
     result       jsonb,
     checkpoint   jsonb,                             -- what ctx.checkpoint saved, for the next attempt
@@ -79,6 +80,7 @@ CREATE TABLE pulse.jobs (
 
     CONSTRAINT jobs_lease CHECK ((status = 'RUNNING') = (locked_by IS NOT NULL)
                              AND (status = 'RUNNING') = (lease_until IS NOT NULL)),
+    CONSTRAINT jobs_ran_by CHECK (ran_by IS NULL OR status = 'COMPLETED'),
     CONSTRAINT jobs_claimed CHECK (status <> 'RUNNING' OR (started_at IS NOT NULL AND attempts >= 1)),
     CONSTRAINT jobs_finished CHECK ((status IN ('COMPLETED', 'DEAD_LETTERED', 'CANCELED')) = (completed_at IS NOT NULL)),
     CONSTRAINT jobs_dead_letter_reason CHECK (status <> 'DEAD_LETTERED' OR coalesce(last_error, '') <> ''),
@@ -115,7 +117,7 @@ CREATE INDEX idx_jobs_other_ids ON pulse.jobs (submitted_at, id)
     WHERE get_byte(uuid_send(id), 6) >> 4 <> 7 OR id >= '04000000-0000-0000-0000-000000000000';  -- not of version 7, or after 2109
 CREATE INDEX idx_jobs_ended_badly ON pulse.jobs (status, id) WHERE status IN ('DEAD_LETTERED', 'CANCELED');
 
--- Every attempt that did not simply succeed. No foreign key: a cascade would lock and probe for each deleted job.
+-- Every attempt that did not simply succeed, and completed ones of jobs that were retried. No foreign key: a cascade would lock and probe for each deleted job.
 -- Attempt 0 stands for no attempt: the job expired before it was started.
 CREATE TABLE pulse.attempts (
     job_id      uuid NOT NULL,
@@ -124,7 +126,7 @@ CREATE TABLE pulse.attempts (
     attempt     int NOT NULL CHECK (attempt >= 0),
     exit_code   int,                                -- negative: killed by that signal
     outcome     text NOT NULL CHECK (outcome IN ('error', 'retry', 'timeout', 'stalled', 'lease_expired', 'crashed',
-                                                 'discarded', 'snoozed', 'released', 'canceled', 'expired')),
+                                                 'discarded', 'snoozed', 'released', 'canceled', 'expired', 'completed')),
     worker      text,
     error       text,
     progress    jsonb,

@@ -12,13 +12,25 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from types import MappingProxyType
-from typing import Final
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from pulse.common.json_text import JsonValue
 
-__all__ = ["CATCH_UPS", "OVERLAPS", "TERMINAL", "TRANSITIONS", "HistoryEntry", "Job", "Schedule", "Status"]
+__all__ = [
+    "CATCH_UPS",
+    "OVERLAPS",
+    "TERMINAL",
+    "TRANSITIONS",
+    "HandlerProcess",
+    "HistoryEntry",
+    "Job",
+    "Schedule",
+    "Status",
+    "handler_process",
+]
 
+_IDENTITY_PARTS: Final = 5
 
 CATCH_UPS: Final = ("skip", "latest", "all")  # what a schedule does with occurrences that were missed
 OVERLAPS: Final = ("allow", "skip", "queue", "cancel")  # and while its earlier job is not finished
@@ -61,13 +73,32 @@ TRANSITIONS: Final[Mapping[Status, frozenset[Status]]] = MappingProxyType(
 TERMINAL: Final = frozenset({Status.COMPLETED, Status.DEAD_LETTERED, Status.CANCELED})
 
 
+class HandlerProcess(NamedTuple):
+    """A process that runs handlers: the name of its worker, its host as the server names it, its process id there."""
+
+    worker: str
+    host: str
+    pid: int
+
+
+def handler_process(identity: str) -> HandlerProcess | None:
+    """The process in the *identity* of a worker, ``host/boot/pidns/pid.start/name``; None: it has another form."""
+    parts = identity.split("/", _IDENTITY_PARTS - 1)
+    if len(parts) < _IDENTITY_PARTS:
+        return None
+    host, _, _, process, name = parts
+    pid = process.partition(".")[0]
+    return HandlerProcess(name, host, int(pid)) if pid.isdecimal() else None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryEntry:
     """
-    One attempt that did not simply succeed; attempt 0 stands for none: the job expired.
+    One attempt that did not simply succeed, or completed its job before a retry; attempt 0 stands for none: it expired.
 
     Attributes:
-        outcome: ``error retry timeout stalled lease_expired crashed discarded snoozed released canceled expired``.
+        outcome: ``error retry timeout stalled lease_expired crashed discarded snoozed released canceled expired``, or
+            ``completed``.
         worker: Identity of the worker, as the dispatcher saw it.
         exit_code: Exit code of a worker that died; negative: killed by that signal.
         cpu_s: Processor time of an isolated attempt.
@@ -96,8 +127,10 @@ class Job:
     Attributes:
         attempts: Claims so far; never goes down.
         uncharged: Attempts that do not use up the retry budget; charged are ``attempts - uncharged``.
+        ran_by: Of a completed job: identity of the worker that completed it, of which ``process`` is the readable part.
         expires_at: If it has not started by then, it becomes a dead letter.
-        history: Every attempt that did not simply succeed, oldest first; filled by ``get`` and ``wait``.
+        history: Every attempt that did not simply succeed, and completed ones before a retry, oldest first; filled by
+            ``get`` and ``wait``.
         concealed: Whether args, result and progress are hidden, since the reader lacks the role ``client``.
     """
 
@@ -123,6 +156,7 @@ class Job:
     expires_at: datetime | None = None
     lease_until: datetime | None = None
     locked_by: str | None = None
+    ran_by: str | None = None
     schedule_id: UUID | None = None
     history: tuple[HistoryEntry, ...] = field(default=())
     concealed: bool = False
@@ -131,6 +165,19 @@ class Job:
     def is_terminal(self) -> bool:
         """Whether it has ended: only an operator's retry can change its status."""
         return self.status in TERMINAL
+
+    @property
+    def process(self) -> HandlerProcess | None:
+        """The handler process that completed it, or runs it now; None: none, or one whose identity has no process."""
+        identity = self.ran_by or self.locked_by
+        return None if identity is None else handler_process(identity)
+
+    @property
+    def took_s(self) -> float | None:
+        """How long a completed job took, from its claim to its end."""
+        if self.status is not Status.COMPLETED or self.started_at is None or self.completed_at is None:
+            return None
+        return (self.completed_at - self.started_at).total_seconds()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

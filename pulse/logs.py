@@ -96,7 +96,20 @@ def configure_logging(
             processors=[ProcessorFormatter.remove_processors_meta, TAP, final],
         )
     )
+    handler.addFilter(_means_something)
     logging.basicConfig(level=max(logging.WARNING, _LEVELS[level]), handlers=[handler])
+
+
+def _means_something(record: logging.LogRecord) -> bool:
+    """
+    Whether a line of another library is worth showing.
+
+    anyio waits for a Unix socket by ``loop.add_reader(socket, future.set_result)``. Where the wait is cancelled in the
+    turn in which the socket becomes readable, asyncio logs an error about that; nothing is lost.
+    """
+    error = record.exc_info[1] if record.exc_info else None
+    is_late = type(error).__name__ == "InvalidStateError" and "Future.set_result(None)" in record.getMessage()
+    return not (record.name == "asyncio" and is_late)
 
 
 def _dropped(stream: str, count: int) -> bytes:

@@ -113,8 +113,7 @@ class LazyGroup(CommandGroup):
         if entry is None:
             return None
         command: object = getattr(importlib.import_module(entry.module), entry.attribute)
-        if not isinstance(command, click.Command):
-            raise TypeError(f"{entry.module}.{entry.attribute} is not a command")
+        assert isinstance(command, click.Command)  # noqa: S101 - narrows the type
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 -- the same

@@ -177,7 +177,9 @@ async def _introduce(stream: FrameStream, target: Server, hello: Mapping[str, ob
 
 
 def _said(error: Exception) -> str:
-    return str(error) or type(error).__name__
+    """What the system said, if anyio tells; its own errors have no text."""
+    cause = error if isinstance(error, OSError) else error.__cause__
+    return reason_of(cause) if isinstance(cause, OSError) else str(error) or "it was closed"
 
 
 class _Waiter:

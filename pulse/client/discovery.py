@@ -8,6 +8,7 @@ if named: by an argument, the environment, or the file that ``pulse ctl login`` 
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import stat
 import sys
@@ -294,7 +295,8 @@ def reason_of(error: OSError) -> str:
 
 def nobody_answers(refusals: Sequence[Refusal]) -> UnansweredError:
     """The error that lists the places tried, and says how to start a server where there is none."""
-    looked = "; ".join(f"{refusal.target} ({refusal.reason})" for refusal in refusals)
+    alike = itertools.groupby(refusals, lambda refusal: refusal.reason)
+    looked = "; ".join(f"{', '.join(str(one.target) for one in places)} ({reason})" for reason, places in alike)
     start = ""
     if any(refusal.reason in _ABSENT | _REFUSED for refusal in refusals):
         remote = all(isinstance(refusal.target, Remote) for refusal in refusals)

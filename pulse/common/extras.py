@@ -19,6 +19,7 @@ _EXTRA_OF: Final[Mapping[str, str]] = {
     "prometheus_client": "metrics",
     "opentelemetry": "otel",
     "cryptography": "encryption",
+    "watchfiles": "reload",
 }
 
 

@@ -107,11 +107,13 @@ def batches(ids: Sequence[bytes], size: int) -> Iterator[Sequence[bytes]]:
 
 
 def former_of(action: BulkAction, changed: ChangedAnswer) -> dict[Former, list[bytes]]:
-    """Ids of the changed jobs, by topic and priority before; {} if *action* cannot be taken back."""
+    """Ids of the changed jobs, by topic and priority before; without those that *action* cannot be taken back for."""
     if not action.reverse:
         return {}
     if action.reverse != action.verb:
-        return {None: changed.done} if changed.done else {}
+        again = frozenset(changed.completed)  # a completed job that runs again: no cancel makes it completed
+        ids = [job_id for job_id in changed.done if job_id not in again]
+        return {None: ids} if ids else {}
     groups: dict[Former, list[bytes]] = {}
     for job_id, topic, priority in changed.before:
         groups.setdefault((topic, priority), []).append(job_id)

@@ -6,6 +6,8 @@ from typing import Final
 
 import msgspec
 
+from pulse.common.text import printable
+from pulse.job import handler_process
 from pulse.protocol.answers import AttemptInfo
 
 _INDENT: Final = 2
@@ -25,6 +27,12 @@ def outcome_of(attempt: AttemptInfo) -> str:
         return attempt.outcome
     what = f"exit code {attempt.exit_code}" if attempt.exit_code >= 0 else _signal_name(-attempt.exit_code)
     return f"{attempt.outcome} ({what})"
+
+
+def where(identity: str) -> str:
+    """A worker's identity for people: its name, host and process."""
+    process = handler_process(identity)
+    return printable(identity if process is None else f"{process.worker} on {process.host}, pid {process.pid}")
 
 
 def _signal_name(number: int) -> str:

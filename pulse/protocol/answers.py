@@ -105,6 +105,7 @@ class JobInfo(Struct, frozen=True):
     lease_until: float | None = None
     timeout_s: float | None = None
     locked_by: str | None = None
+    ran_by: str | None = None
     schedule_id: Id | None = None
     history: list[AttemptInfo] = []
 
@@ -123,11 +124,12 @@ class JobPageAnswer(Struct, frozen=True):
 
 
 class ChangedAnswer(Struct, frozen=True):
-    """What a cancel, retry, delete or change did; ``before``: topic and priority of those that were moved."""
+    """What a cancel, retry, delete or change did; ``before``: former topics, priorities; ``completed``: run again."""
 
     done: list[Id]
     refused: list[tuple[Id, str]]
     before: list[tuple[Id, str, int]] = []
+    completed: list[Id] = []
 
 
 class Action(Struct, frozen=True):

@@ -17,6 +17,7 @@ from pulse.common.version import VERSION
 from pulse.errors import NobodyAnswersError, PulseError, UnavailableError
 from pulse.ops import worker_text
 from pulse.ops.doctor.checks import CHECKS
+from pulse.ops.job_text import where
 from pulse.protocol.roles import Access
 from pulse.ui.auth.rules import HEADERS, own_path
 from pulse.ui.data.poller import SystemSnapshot
@@ -58,6 +59,7 @@ def _environment() -> Environment:
         "exactly": formatting.exactly,
         "first_line": formatting.first_line,
         "trace": formatting.trace,
+        "where": where,
         "foreign": formatting.foreign,
         "isotime": formatting.iso,
         "json_block": formatting.json_block,

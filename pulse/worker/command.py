@@ -11,10 +11,10 @@ import click
 from pulse import config
 from pulse.client.discovery import find_servers
 from pulse.common.extras import require
-from pulse.errors import ConfigError
 from pulse.logs import configure_logging
 from pulse.system import directories
 from pulse.system import processes as procs
+from pulse.system.log_forward import LEVELS
 from pulse.worker.app_name import check_app_name
 from pulse.worker.options import Backend, PoolOptions, absolute_socket
 
@@ -26,6 +26,7 @@ Examples:
   pulse worker shop.jobs:app
   pulse worker shop.jobs:app --processes 4 --concurrency 50
   pulse worker shop.jobs:app --topic images --topic mails --backend trio
+  pulse worker shop.jobs:app --reload --log-level debug
 """
 
 
@@ -46,6 +47,14 @@ Examples:
     "--connect", metavar="ADDRESS", help="A server elsewhere, tls://HOST:PORT; PULSE_USER and PULSE_PASSWORD log in."
 )
 @click.option("--backend", type=click.Choice(["asyncio", "trio"]), default="asyncio", show_default=True)
+@click.option("--drain-s", metavar="DURATION", help="How long handlers may go on when stopping.  [default: 30]")
+@click.option("--log-level", type=click.Choice(LEVELS), help="Lowest level that is logged.  [default: info]")
+@click.option(
+    "--log-format",
+    type=click.Choice(["json", "console"]),
+    help="[default: console on a terminal, else json]",
+)
+@click.option("--reload", "reloads", is_flag=True, help="For development: start again when a file of the app changes.")
 @click.option("--parent-pid", type=int, hidden=True)
 def worker(  # noqa: PLR0913, PLR0917 - one parameter per option, as click wants it
     app: str,
@@ -56,23 +65,25 @@ def worker(  # noqa: PLR0913, PLR0917 - one parameter per option, as click wants
     socket: str | None,
     connect: str | None,
     backend: Backend,
+    reloads: bool,
     parent_pid: int | None,
+    **settings_given: str | None,
 ) -> None:
     """
     Run the handlers of an app.
 
-    MODULE is looked for in the current directory too. SIGTERM lets running handlers finish, for PULSE_DRAIN_S seconds;
-    a second one ends the pool at once.
+    MODULE is looked for in the current directory too. SIGTERM lets running handlers finish, for --drain-s; a second one
+    ends the pool at once. With --reload the same is done when a Python file changes, and the pool is started again.
     """
     check_app_name(app)
     if parent_pid is not None:
         procs.die_with_parent(parent_pid, signal.SIGTERM)
     if backend == "trio":
         require("--backend trio", ["trio"], "trio")
-    if any(not 1 <= len(topic) <= 200 for topic in topics):  # noqa: PLR2004 - as in the database
-        raise ConfigError("--topic: a topic has 1 to 200 characters")
+    if wrong := [topic for topic in topics if not 1 <= len(topic) <= 200]:  # noqa: PLR2004 - as in the database
+        raise click.UsageError(f"--topic is {wrong[0]!r:.60}: 1 to 200 characters are allowed.")
     sizes = {"processes": processes, "concurrency": concurrency, "spares": spares}
-    settings = config.load(os.environ, overrides=sizes)
+    settings = config.load(os.environ, overrides={**sizes, **settings_given})
     configure_logging(settings.log_level, settings.log_format)
     if socket is not None and connect is not None:
         raise click.UsageError("--socket and --connect name two servers: one is allowed")
@@ -82,6 +93,12 @@ def worker(  # noqa: PLR0913, PLR0917 - one parameter per option, as click wants
     find_servers(where)  # raises if it is no valid address
     if connect is not None:
         os.environ["PULSE_CONNECT"] = connect  # for handlers that submit jobs
+    if reloads:
+        require("--reload", ["watchfiles"])
+        from pulse.worker.pool.reload import run_reloading
+
+        context = click.get_current_context()
+        context.exit(run_reloading(app, [app, *_words_of(context)]))
     options = PoolOptions(
         app=app,
         processes=settings.processes,
@@ -98,3 +115,13 @@ def worker(  # noqa: PLR0913, PLR0917 - one parameter per option, as click wants
     from pulse.worker.pool.parent import run_pool
 
     click.get_current_context().exit(run_pool(options))
+
+
+def _words_of(context: click.Context) -> list[str]:
+    """The options that were given, as words of a command line; but those of this process alone."""
+    words: list[str] = []
+    for option in context.command.params:
+        value = context.params[option.name or ""]
+        if isinstance(option, click.Option) and value is not None and not option.hidden and not option.is_flag:
+            words += [word for one in (value if option.multiple else (value,)) for word in (option.opts[0], str(one))]
+    return words

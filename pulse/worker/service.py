@@ -72,6 +72,7 @@ class Service:
         self._lease_s = 0.0
         self._confirmed_s = time.monotonic()
         self._lease_passed = False
+        self._is_restart = False  # the server said that it drains, and is back soon
         self._exit_code = 0
         self._deadline_changed = WakeupEvent()
         self._empty = anyio.Event()
@@ -204,6 +205,7 @@ class Service:
     def drain(self, *, reconnect: bool) -> None:
         """The server sends no more jobs; without *reconnect* the process must end."""
         self._log.info("worker_told_to_drain", reconnect=reconnect, held=self._ledger.held)
+        self._is_restart = reconnect
         if not reconnect:
             self._notes.write(Kind.DRAINED)
             self._start_draining()
@@ -240,12 +242,16 @@ class Service:
             self._connection = Connection(
                 stream, welcome, self._ledger, owner=self, log=self._log, declaration=self._declaration
             )
+            self._is_restart = False
             self._tell_capacity()  # it may have changed since the hello
             cause = await self._connection.run()
             self._connection = None
             if time.monotonic() - since_s >= STABLE_S:
                 self._dialer.proved_good()
-            self._log.warning("connection_lost", cause=cause.message, held=self._ledger.held)
+            if self._is_restart:
+                self._log.info("connection_lost", cause=cause.message, held=self._ledger.held)
+            else:
+                self._log.warning("connection_lost", cause=cause.message, held=self._ledger.held)
             await self._dialer.pause()
 
     async def _keep_pace(self) -> None:

@@ -1,10 +1,10 @@
 """
 A page's sample output, compared with what the command prints.
 
-Both must be equal, but for what differs from run to run. An id stands for the id that takes its place, the same
-one wherever it is shown again, and so does a pid behind that word; a time stands for any time, a duration for any
-duration, a user for any user, a number of four digits and more for any number; ``…`` for anything, alone in a line for
-any lines. The width of gaps does not count.
+Both must be equal, but for what differs from run to run. An id stands for the id that takes its place, the same one
+wherever it is shown again, and so does a pid behind that word; the first digits of an id stand for those of any; a time
+stands for any time, a duration for any duration, a user for any user, a number of four digits and more for any number;
+``…`` for anything, alone in a line for any lines. The width of gaps does not count.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from collections.abc import Callable
 from typing import Final
 
 UUID: Final = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
+_BEGIN: Final = r"\b[0-9a-f]{8}-[0-9a-f-]{2,27}(?![0-9a-f-])"
 _TIME: Final = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d:\d\d)?"
 _DURATION: Final = r"\d[\d.,]* (?:ms|s|min|h|d|days?)\b"
 _TOKENS: Final = re.compile(
-    rf"(?P<uuid>{UUID})|(?P<time>{_TIME})|(?P<ago>{_DURATION} ago)|(?P<duration>{_DURATION})"
+    rf"(?P<uuid>{UUID})|(?P<begin>{_BEGIN})|(?P<time>{_TIME})|(?P<ago>{_DURATION} ago)|(?P<duration>{_DURATION})"
     r"|(?<=pid )(?P<pid>\d+)|(?P<number>\b\d{4,}\b)|(?P<who>\buid \d+ \([\w-]+\))"
     r"|(?P<lines>^[ ]*…\n)|(?P<some>…)|(?P<gap>[ ]+)",
     re.MULTILINE,
@@ -74,7 +75,7 @@ def _always(pattern: str) -> Callable[[str, Known, dict[str, str]], str]:
 
 
 _KINDS: Final[dict[str, Callable[[str, Known, dict[str, str]], str]]] = {
-    "uuid": _same(UUID), "pid": _same(r"\d+"), "time": _always(_TIME),
+    "uuid": _same(UUID), "begin": _always(_BEGIN), "pid": _same(r"\d+"), "time": _always(_TIME),
     "ago": _always(rf"(?:{_DURATION} ago|just now|now)"), "duration": _always(_DURATION), "number": _always(r"\d+"),
     "who": _always(r"uid \d+ \([\w-]+\)"), "lines": _always(r"(?:[^\n]*\n)*?"), "some": _always(r"[^\n]*?"),
     "gap": _always(r"[ ]+"),

@@ -17,6 +17,7 @@ FOLDERS: Final = (*_MIRRORS.values(), "tests/schema")
 # Code that runs in processes of its own is judged by the system tests of its folder and of the one above, and by these.
 PROCESSES: Final[dict[str, tuple[str, ...]]] = {
     "pulse": ("tests/packaging/test_pulse.py",),
+    "pulse.cli.admin.ui": ("tests/pulse/ui/auth/test_rules.py",),
     "pulse.client.login": ("tests/actors/dispatcher/net/test_tls_system.py",),
     "pulse.logs": ("tests/system/faults/test_logs_system.py",),
     "pulse.security.credentials": ("tests/pulse/ui/auth/test_rules.py",),

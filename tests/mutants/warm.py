@@ -31,7 +31,7 @@ import pytest
 
 from tests.mutants import judges
 from tests.mutants.force import force, functions
-from tests.mutants.source import SCHEMA, Mutant, statement_of, statements
+from tests.mutants.source import SCHEMA, Mutant, path_of, statement_of, statements
 from tests.support.servers.postgres import GIVEN_DSN, GIVEN_TEMPLATE, Postgres
 
 SURVIVED, KILLED, UNFIT, HUNG = 0, 1, 2, 3  # what becomes of a fork
@@ -43,7 +43,7 @@ _FILE_LIMIT_S: Final = 300.0  # for all tests of a file
 _FILE_LEAST_S: Final = 10.0
 _LIMIT_S: Final = 6.0  # for one test, beside ten times what it takes
 _START_LIMIT_S: Final = 30.0  # the same for one that starts processes: as the first it starts those of its session, too
-_ALL_LIMIT_S: Final = 120.0  # for the tests of one mutant: those beyond are not run
+_ALL_LIMIT_S: Final = 120.0  # for the tests that reach a mutant, and for those that start processes: others are not run
 _SLOT: Final = struct.Struct("di")  # until when it must have got on; the test that failed
 
 
@@ -173,7 +173,10 @@ class Judges:
         by_name = {item.nodeid: item for item in self.items}
 
         def one(mutant: Mutant, names: list[str]) -> None:
-            chosen = self._in_order(names, judges.begin_of(mutant.where) if mutant.is_code else "")
+            own = judges.begin_of(mutant.where) if mutant.is_code else ""
+            path = str(path_of(mutant.where)) if mutant.is_code else ""
+            near = [name for name in names if not path or path in self.reached[name].lines]
+            chosen = self._in_order(near, own) + self._in_order([name for name in names if name not in near], own)
 
             def ended(status: int, failed: int, _: int) -> None:
                 killer = chosen[failed] if status in {KILLED, HUNG} and failed >= 0 else ""

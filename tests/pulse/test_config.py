@@ -127,6 +127,7 @@ ACCEPTED = [
     ("dsn", "host=/run/postgresql dbname='my db'", "host=/run/postgresql dbname='my db'"),
     ("auth_users", "ann:$2b$12$abc", "ann:$2b$12$abc"),
     ("redact", "password, card.number,charge:card.*", "password, card.number,charge:card.*"),
+    ("metrics", "9187", "9187"), ("metrics", "/run/pulse/metrics.sock", "/run/pulse/metrics.sock"),
 ]  # fmt: skip
 
 REFUSED = {

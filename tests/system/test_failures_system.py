@@ -50,9 +50,7 @@ def test_each_dead_letter_is_logged_once(whole: Whole) -> None:
             "worker", "not-json", "default", 1, "error",
             "result is not JSON: Object of type set is not JSON serializable",
         ),
-        jobs.submit("die-apart"): (
-            "worker", "die-apart", "default", 1, "crashed", "worker process died: SIGKILL"
-        ),
+        jobs.submit("die-apart"): ("worker", "die-apart", "default", 1, "crashed", "worker process died: SIGKILL"),
         jobs.submit("return-text", {"size": 5_000_000}, max_attempts=1): (
             "server", "return-text", "default", 1, "error",
             "result is too large: 5000002 bytes; at most 4194304 are stored",

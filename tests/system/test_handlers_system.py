@@ -10,7 +10,7 @@ import pytest
 
 from pulse.job import Job, Status
 from tests.support.servers.postgres import Postgres
-from tests.support.systems.system_kit import Jobs, Whole, measured, place
+from tests.support.systems.system_kit import END_S, Jobs, Whole, measured, place
 from tests.support.waiting import until
 
 pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.system]
@@ -47,6 +47,24 @@ class TestResults:
         ended = jobs.wait(jobs.submit(name, given, topic=topic))
         assert (ended.args, ended.result, ended.attempts) == (given, given, 1)
         assert (ended.last_error, ended.history) == (None, ())
+
+    def test_each_run_says_where_it_ran(self, whole: Whole, jobs: Jobs) -> None:
+        """A completed job, and after a retry its history: worker, process, start and duration."""
+        job = jobs.submit("mark")
+        first = jobs.wait(job)
+        assert first.process is not None
+        assert first.process.pid == whole.wait_entry(job).pid
+        assert first.took_s is not None
+        assert 0 <= first.took_s < END_S
+        jobs.client.retry(job)
+        second = until(
+            lambda: (one := jobs.get(job)).attempts == 2 and one.status is Status.COMPLETED and one, "it again"
+        )
+        assert isinstance(second, Job)
+        (run,) = second.history
+        assert (run.outcome, run.attempt, run.worker, run.started_at, run.ended_at) == (
+            "completed", 1, first.ran_by, first.started_at, first.completed_at
+        )  # fmt: skip
 
     def test_the_trio_pool_runs_on_trio(self, jobs: Jobs) -> None:
         """With --backend trio handlers run on no asyncio loop; a handler's own topic gets its jobs."""

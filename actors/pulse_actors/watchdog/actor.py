@@ -108,8 +108,11 @@ class Watchdog:
         await self._store.note_host(self._host.id, self._host.boot, self._host.pidns)
         asked_s = time.monotonic()
         gap_s, database_s, wait_s = await self._store.mark_sweep(self._guard.gap_s, self._guard.lease_s)
+        is_first = self._guard.is_new
         doubt = self._guard.doubt(gap_s, Reading(database_s, asked_s, time.monotonic()), wait_s)
-        if doubt is not None:
+        if doubt is not None and is_first:  # nobody swept while the server was stopped
+            log.info("sweeps_wait", reason=doubt)
+        elif doubt is not None:
             log.warning("sweeps_wait", reason=doubt)
         return from_s(database_s)
 

@@ -53,6 +53,11 @@ class SweepGuard:
         self._last: Reading | None = None
         self._wait_until_s = float("-inf")
 
+    @property
+    def is_new(self) -> bool:
+        """Whether no sweep has begun yet."""
+        return self._last is None
+
     def doubt(self, gap_s: float, reading: Reading, wait_s: float = 0.0) -> str | None:
         """
         A sweep begins.

@@ -16,6 +16,7 @@ from pulse.cli.lazy import examples
 from pulse.cli.options import DURATION, with_config, with_dsn
 from pulse.cli.output.progress import ProgressLine
 from pulse.cli.output.render import Cell, Line, Screen, foreign, write_document
+from pulse.common.extras import require
 from pulse.common.text import count, duration, one_line
 from pulse.errors import NobodyAnswersError, PulseError
 
@@ -99,6 +100,7 @@ def check(
     """
     if audit + install_audit + remove_audit > 1:
         raise click.UsageError("--audit, --install-audit and --remove-audit exclude each other; one is allowed.")
+    require("pulse check", ["asyncpg"])
     target = _target(dsn, config)
     if install_audit:
         click.echo(asyncio.run(_install(target)))

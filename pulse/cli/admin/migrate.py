@@ -11,6 +11,7 @@ import click
 
 from pulse.cli.lazy import examples
 from pulse.cli.options import with_config, with_dsn
+from pulse.common.extras import require
 from pulse.errors import ConfigError, PulseError
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ def migrate(dsn: str | None, config: Path | None, prefix: str, *, roles: bool, o
 
     if only_print and not roles:
         raise click.UsageError("--print is allowed with --roles only.")
+    require("pulse migrate", ["asyncpg"])
     if roles:
         prefix = _checked(prefix)
     if only_print:

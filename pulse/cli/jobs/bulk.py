@@ -12,7 +12,7 @@ import signal
 import sys
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, cast
 from uuid import UUID
@@ -25,7 +25,7 @@ from pulse.cli.output.progress import ProgressLine
 from pulse.cli.output.render import Cell, Column, Screen, Table, foreign, write_document
 from pulse.cli.server import current_server
 from pulse.common.text import count, shell_word
-from pulse.errors import NobodyAnswersError, PulseError
+from pulse.errors import NobodyAnswersError, NotFoundError, PulseError
 from pulse.ops.bulk import (
     MAX_MATCHING_CHARACTERS,
     Ask,
@@ -36,7 +36,7 @@ from pulse.ops.bulk import (
     job_pages,
     run_blocking,
 )
-from pulse.protocol.answers import ChangedAnswer
+from pulse.protocol.answers import ChangedAnswer, JobInfo, part, read
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -104,6 +104,8 @@ def change(action: BulkAction, words: Sequence[IdWord], filters: Mapping[str, ob
     job_ids = jobs_of(words)
     with current_server().client() as client:
         if job_ids:
+            if action.verb == "retry" and not (options.yes or options.as_json) and _is_asked():
+                _ask_again(client, job_ids)
             changed, failure = _apply(client, action, job_ids, options.more)
             _tell_each(action, changed, as_json=options.as_json)
             _conclude(changed, failure, asked=len(job_ids))
@@ -169,16 +171,46 @@ def _ask(action: BulkAction, found: _Found, options: BulkOptions) -> None:
         UsageError: Nobody can be asked.
         Exit: The answer is no.
     """
-    if options.as_json or not (sys.stdin.isatty() and sys.stdout.isatty()):
+    if options.as_json or not _is_asked():
         raise click.UsageError(
             f"{count(len(found.ids), 'job')} would be {action.done}; --yes is required where nobody can be asked."
         )
     _show_found_briefly(found)
     if not action.reverse:
         click.echo("This cannot be undone.")
-    if not click.confirm(f"{action.verb} {count(len(found.ids), 'job')}?"):
+    completed = sum(jobs for (status, _), jobs in found.groups.items() if status == "COMPLETED")
+    if action.verb == "retry" and completed:
+        _warn_of_completed(completed)
+    _confirm(f"{action.verb} {count(len(found.ids), 'job')}?")
+
+
+def _is_asked() -> bool:
+    """Whether somebody can be asked."""
+    return sys.stdin.isatty() and sys.stdout.isatty()
+
+
+def _confirm(question: str) -> None:
+    """Raise Exit if the answer is no."""
+    if not click.confirm(question):
         click.echo("nothing was done", err=True)
         raise click.exceptions.Exit(1)
+
+
+def _ask_again(client: Client, job_ids: Sequence[bytes]) -> None:
+    """Ask before jobs that have completed run again; the others are retried without a question, as they failed."""
+    completed = 0
+    for job_id in job_ids:
+        with suppress(NotFoundError):  # the change itself will say so
+            job = read(JobInfo, part(client.request("jobs.get", {"id": job_id}, repeatable=True), "job"))
+            completed += job.status == "COMPLETED"
+    if completed:
+        _warn_of_completed(completed)
+        _confirm(f"retry {count(len(job_ids), 'job')}?")
+
+
+def _warn_of_completed(jobs: int) -> None:
+    it = "it runs again, and that" if jobs == 1 else "they run again, and that"
+    click.echo(f"{count(jobs, 'job')} {'has' if jobs == 1 else 'have'} completed: {it} cannot be undone.")
 
 
 def _show_found_briefly(found: _Found) -> None:
@@ -210,7 +242,7 @@ def _apply(
     client: Client, action: BulkAction, ids: Sequence[bytes], more: Mapping[str, object], *, shows: bool = False
 ) -> tuple[ChangedAnswer, PulseError | None]:
     """Change batch by batch, until the end, an interrupt, or a failure after the first batch; returns also why."""
-    whole = ChangedAnswer([], [], [])
+    whole = ChangedAnswer([], [], before=[], completed=[])
     has_answer = False
     with _interruptible() as is_stopped, ProgressLine(_PROGRESS_S, is_shown=shows) as line:
 
@@ -220,6 +252,7 @@ def _apply(
             whole.done.extend(changed.done)
             whole.refused.extend(changed.refused)
             whole.before.extend(changed.before)
+            whole.completed.extend(changed.completed)
             line.show(f"{len(whole.done):,} of {count(len(ids), 'job')} {action.done}")
 
         until_stopped = itertools.takewhile(lambda _: not is_stopped(), batches(ids, MOST_PER_REQUEST))
@@ -236,7 +269,11 @@ def _tell_each(action: BulkAction, changed: ChangedAnswer, *, as_json: bool) -> 
     if as_json:
         write_document({"done": changed.done, "refused": changed.refused})
     else:
-        Screen().lines([Cell(f"{action.done} "), Cell(str(UUID(bytes=job_id)))] for job_id in changed.done)
+        again = frozenset(changed.completed)
+        Screen().lines(
+            [Cell(f"{action.done} "), Cell(str(UUID(bytes=one))), Cell(", which had completed" if one in again else "")]
+            for one in changed.done
+        )
         _hint(action, changed, {})
     for job_id, code in changed.refused:
         click.echo(f"pulse: {UUID(bytes=job_id)}: {code}: {_REASONS.get(code, 'refused')}", err=True)

@@ -60,7 +60,8 @@ def retry(job_ids: Sequence[IdWord], *, dry_run: bool, yes: bool, as_json: bool,
     Start completed, canceled or dead jobs again, with a fresh budget of tries.
 
     Either the jobs with these ids, or all that the options choose: dead and canceled ones, unless --status says
-    otherwise. Ends with exit code 1 when any of them was refused; the others are started all the same.
+    otherwise. Of jobs that have completed it asks on a terminal: they run again. Ends with exit code 1 when any of them
+    was refused; the others are started all the same.
     """
     bulk.change(ACTIONS["retry"], job_ids, filters_of(given), BulkOptions(dry_run, yes, as_json))
 

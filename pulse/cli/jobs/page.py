@@ -9,7 +9,7 @@ from uuid import UUID
 from pulse.cli.jobs.story import story
 from pulse.cli.output.render import STATUS_STYLES, Cell, Screen, foreign
 from pulse.common.text import ago, count, cut_middle, duration, iso, printable
-from pulse.ops.job_text import pretty
+from pulse.ops.job_text import pretty, where
 from pulse.protocol.answers import JobInfo
 from pulse.security.codec import shown_instead
 
@@ -71,8 +71,18 @@ def facts(job: JobInfo, now_s: float) -> Iterator[tuple[str, Cell]]:
             yield "worker", foreign(job.locked_by)
         if job.lease_until is not None:
             yield "lease until", moment(job.lease_until, now_s)
-    if job.completed_at is not None:
-        yield "ended", moment(job.completed_at, now_s)
+    yield from _end(job, now_s)
+
+
+def _end(job: JobInfo, now_s: float) -> Iterator[tuple[str, Cell]]:
+    if job.ran_by is not None:
+        yield "ran by", Cell(where(job.ran_by))
+    if job.completed_at is None:
+        return
+    ended = moment(job.completed_at, now_s)
+    if job.status == "COMPLETED" and job.started_at is not None:
+        ended = Cell(f"{ended.text}, {duration(job.completed_at - job.started_at)} after its claim")
+    yield "ended", ended
 
 
 def moment(moment_s: float, now_s: float) -> Cell:

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from pulse.cli.output.render import Cell, Line, foreign
 from pulse.common.text import count, cut, cut_middle, duration, headline, iso, one_line, printable
-from pulse.ops.job_text import outcome_of, pretty
+from pulse.ops.job_text import outcome_of, pretty, where
 from pulse.protocol.answers import AttemptInfo, JobInfo
 
 _MARGIN: Final = " " * 22  # the width of a time, and two
@@ -16,8 +16,7 @@ _SHORT_STACK_LINES: Final = 4
 _MOST_COLUMNS: Final = 400  # of the reason of an attempt, on its line
 _HELD_S: Final = 253402128000.0  # 9999-12-30: due when an earlier job of its schedule is finished
 _UNCHARGED: Final = frozenset({"released", "snoozed", "crashed"})
-_NOT_TRIED: Final = frozenset({"expired", "canceled"})  # neither charged nor not: the end
-_IDENTITY_PARTS: Final = 5
+_NOT_TRIED: Final = frozenset({"expired", "canceled", "completed"})  # neither charged nor not: the end
 _ENDS: Final = {"COMPLETED": "green", "DEAD_LETTERED": "red", "CANCELED": "yellow"}
 
 
@@ -43,7 +42,7 @@ def story(job: JobInfo, now_s: float, *, whole_stacks: bool = False, most: int |
     if missing:
         yield [
             Cell(_MARGIN),
-            Cell(f"{missing} left no record: given back unstarted, or completed before a retry", "dim"),
+            Cell(f"{missing} left no record: given back unstarted", "dim"),
         ]
     yield from _newest(job, now_s)
 
@@ -56,15 +55,6 @@ def used(attempt: AttemptInfo) -> str:
     if attempt.peak_rss_bytes is not None:
         parts.append(f"{attempt.peak_rss_bytes / 2**20:.0f} MiB of memory")
     return ", ".join(parts)
-
-
-def where(identity: str) -> str:
-    """A worker's identity for people: its name, host and process."""
-    parts = identity.split("/", _IDENTITY_PARTS - 1)
-    if len(parts) < _IDENTITY_PARTS:
-        return printable(identity)
-    host, _, _, process, name = parts
-    return printable(f"{name} on {host}, pid {process.partition('.')[0]}")
 
 
 def _at(moment_s: float | None) -> list[Cell]:
@@ -91,7 +81,8 @@ def _attempt(attempt: AttemptInfo, trace: str, *, whole_stacks: bool) -> Iterato
     if attempt.started_at is not None:
         by = f" by {where(attempt.worker)}" if attempt.worker else ""
         yield [*_at(attempt.started_at), Cell(f"{name} claimed{by}")]
-    yield [*_at(attempt.ended_at), Cell(f"{name} "), Cell(outcome_of(attempt), "red"), Cell(_how(attempt), "dim")]
+    style = _ENDS["COMPLETED"] if attempt.outcome == "completed" else "red"
+    yield [*_at(attempt.ended_at), Cell(f"{name} "), Cell(outcome_of(attempt), style), Cell(_how(attempt), "dim")]
     why = cut(one_line(headline(attempt.error or "")), _MOST_COLUMNS)
     if why:
         yield [Cell(f"{_MARGIN}  why: ", "dim"), foreign(why)]
@@ -153,7 +144,7 @@ def _newest(job: JobInfo, now_s: float) -> Iterator[Line]:
     """What its newest attempt comes to, where it has no row; then what it waits for, or the end."""
     is_recorded = any(one.attempt == job.attempts for one in job.history)
     if job.started_at is not None and job.status in {"RUNNING", "COMPLETED"} and not is_recorded:
-        by = f" by {where(job.locked_by)}" if job.locked_by else ""
+        by = f" by {where(holder)}" if (holder := job.locked_by or job.ran_by) else ""
         yield [*_at(job.started_at), Cell(f"attempt {job.attempts} claimed{by}")]
     if job.status == "RUNNING" and job.started_at is not None:
         yield [Cell(f"{_MARGIN}still running, for {duration(now_s - job.started_at)}")]

@@ -321,8 +321,6 @@ def _cut(line: Line, width: int | None) -> Line:
         text = cut(cell.text, width)
         width -= width_of(text)
         cells.append(Cell(text, cell.style))
-        if width <= 0:
-            break
     return cells
 
 

@@ -165,13 +165,14 @@ ORDER BY c.seq LIMIT $1;
 -- Args:    $1 examples int
 -- Guard:   none: reads.   Returns: id, detail, violations.
 --          Attempts that were claimed before the audit began are left out.
-SELECT a.job_id::text AS id, format('attempt %s is %s in the history, and did not end without success', a.attempt, a.outcome) AS detail,
+SELECT a.job_id::text AS id, format('attempt %s is %s in the history, and did not end so', a.attempt, a.outcome) AS detail,
        count(*) OVER () AS violations
 FROM pulse.attempts a
 WHERE EXISTS (SELECT FROM pulse_audit.changes c WHERE c.id = a.job_id AND c.new_attempts = a.attempt AND c.new_status = 'RUNNING'
                 AND c.old_status IS DISTINCT FROM 'RUNNING')
   AND NOT EXISTS (SELECT FROM pulse_audit.changes c WHERE c.id = a.job_id AND c.old_attempts = a.attempt AND c.old_status = 'RUNNING'
-                    AND c.new_status IN ('PENDING', 'RETRYING', 'DEAD_LETTERED', 'CANCELED'))
+                    AND (c.new_status = 'COMPLETED') = (a.outcome = 'completed')
+                    AND c.new_status IN ('COMPLETED', 'PENDING', 'RETRYING', 'DEAD_LETTERED', 'CANCELED'))
 LIMIT $1;
 
 

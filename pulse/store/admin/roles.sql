@@ -115,7 +115,7 @@ GRANT EXECUTE ON FUNCTION pulse.submit, pulse.submit_many, pulse.expiry_problem,
     pulse.notify_work, pulse.resolved_options, pulse.tell, pulse.uuid7 TO :"submit";
 
 GRANT SELECT (id, submitted_at, next_run_at, started_at, lease_until, completed_at, occurrence, expires_at, timeout_s, schedule_id, attempts,
-    uncharged, max_attempts, crashes, status, priority, topic, name, locked_by, last_error, traceparent) ON pulse.jobs TO :"read";
+    uncharged, max_attempts, crashes, status, priority, topic, name, locked_by, ran_by, last_error, traceparent) ON pulse.jobs TO :"read";
 GRANT SELECT (job_id, started_at, ended_at, attempt, exit_code, outcome, worker, error, cpu_s, peak_rss_bytes, stack) ON pulse.attempts
     TO :"read";
 GRANT SELECT (id, created_at, next_run_at, last_run_at, run_at, every_s, timeout_s, max_attempts, priority, paused, kind, name, topic, cron,

@@ -37,6 +37,13 @@ class ChangedJob(NamedTuple):
     wake: Wake | None
 
 
+class RestartedJob(NamedTuple):
+    """The level that got the job, and whether it had completed."""
+
+    wake: Wake
+    had_completed: bool
+
+
 class Operations(ABC):
     """Statements about jobs by their ids."""
 
@@ -62,11 +69,11 @@ class Operations(ABC):
         async with self.lender.connection() as connection:
             await connection.execute(STATEMENTS["lift_jobs"].sql, uuids(ids))
 
-    async def retry(self, ids: Sequence[bytes], *, now: datetime | None = None) -> dict[bytes, Wake]:
-        """Retry terminal jobs with fresh budgets; returns their levels. A missing one is not terminal, or not there."""
+    async def retry(self, ids: Sequence[bytes], *, now: datetime | None = None) -> dict[bytes, RestartedJob]:
+        """Retry terminal jobs with fresh budgets; returns those. A missing one is not terminal, or not there."""
         async with self.lender.connection() as connection:
             rows = await connection.fetch(STATEMENTS["retry_jobs"].sql, uuids(ids), now)
-        return {row["id"]: Wake(row["topic"], row["priority"], row["due_s"]) for row in rows}
+        return {identity: RestartedJob(Wake(*level), had_completed) for identity, *level, had_completed in rows}
 
     async def delete(self, ids: Sequence[bytes]) -> set[bytes]:
         """Delete jobs that are terminal or set aside, with their history; returns those. A missing one is neither."""

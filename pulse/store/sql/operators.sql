@@ -25,21 +25,25 @@ SELECT uuid_send(t.id) AS id, t.attempts, t.locked_by FROM target t JOIN changed
 
 -- name: retry_jobs :many
 -- What:    an operator's retry, with fresh budgets; attempts is not reset, so no two claims share a number. An expiry that is over
---          is dropped: the operator wants the job started.
+--          is dropped: the operator wants the job started. The run of a completed job goes into the history.
 --          From/to: COMPLETED, DEAD_LETTERED, CANCELED -> PENDING
 -- Args:    $1 ids uuid[], $2 now
--- Guard:   status, locked in id order first and tested again in the UPDATE.   Returns: id, topic, priority, due time (Unix).
+-- Guard:   status, locked in id order first and tested again in the UPDATE.   Returns: id, topic, priority, due time (Unix), whether it had completed.
 WITH target AS (
-    SELECT j.id FROM pulse.jobs j
+    SELECT j.id, j.status, j.attempts, j.ran_by, j.started_at, j.completed_at, j.progress FROM pulse.jobs j
     WHERE j.id = ANY ($1::uuid[]) AND j.status::text IN ('COMPLETED', 'DEAD_LETTERED', 'CANCELED')
     ORDER BY j.id FOR UPDATE
+), run AS (
+    INSERT INTO pulse.attempts (job_id, attempt, worker, started_at, ended_at, outcome, progress)
+    SELECT t.id, t.attempts, t.ran_by, t.started_at, t.completed_at, 'completed', t.progress FROM target t WHERE t.status = 'COMPLETED'
+    ON CONFLICT (job_id, attempt) DO NOTHING
 )
 UPDATE pulse.jobs j
 SET status = 'PENDING', uncharged = j.attempts, crashes = 0, next_run_at = coalesce($2, clock_timestamp()), completed_at = NULL,
-    result = NULL, progress = NULL, checkpoint = NULL,
+    result = NULL, progress = NULL, checkpoint = NULL, ran_by = NULL,
     expires_at = CASE WHEN j.expires_at > coalesce($2, clock_timestamp()) THEN j.expires_at END
 FROM target t WHERE j.id = t.id AND j.status::text IN ('COMPLETED', 'DEAD_LETTERED', 'CANCELED')
-RETURNING uuid_send(j.id) AS id, j.topic, j.priority, date_part('epoch', j.next_run_at) AS due_s;
+RETURNING uuid_send(j.id) AS id, j.topic, j.priority, date_part('epoch', j.next_run_at) AS due_s, t.status = 'COMPLETED' AS had_completed;
 
 
 -- name: delete_jobs :many

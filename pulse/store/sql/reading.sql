@@ -2,12 +2,12 @@
 
 
 -- name: get_job :one
--- What:    one job, all its columns, and its attempts that did not simply succeed, oldest first, in one snapshot.
+-- What:    one job, all its columns, and its attempts that have a row of their own, oldest first, in one snapshot.
 -- Args:    $1 id uuid.   Guard: none: reads.
 -- Returns: the row, its history as an array of rows without names (those are in reading/jobs.py), or nothing.
 SELECT uuid_send(j.id) AS id, j.topic, j.name, j.args::text AS args, j.status::text AS status, j.priority, j.attempts, j.uncharged,
     j.max_attempts, j.crashes, j.submitted_at, j.next_run_at, j.started_at, j.completed_at, j.occurrence, j.expires_at, j.timeout_s, j.locked_by,
-    j.lease_until, j.progress::text AS progress, j.result::text AS result, j.last_error, uuid_send(j.schedule_id) AS schedule_id,
+    j.ran_by, j.lease_until, j.progress::text AS progress, j.result::text AS result, j.last_error, uuid_send(j.schedule_id) AS schedule_id,
     ARRAY(
         SELECT ROW(uuid_send(a.job_id), a.attempt, a.worker, a.started_at, a.ended_at, a.outcome, a.error, a.exit_code,
             a.progress::text, a.cpu_s, a.peak_rss_bytes, a.stack)
@@ -201,7 +201,7 @@ FROM (
 -- What:    all columns of these jobs.   Args: $1 ids uuid[].   Guard: none: reads.   Returns: the rows, in no order.
 SELECT uuid_send(j.id) AS id, j.topic, j.name, j.args::text AS args, j.status::text AS status, j.priority, j.attempts, j.uncharged,
     j.max_attempts, j.crashes, j.submitted_at, j.next_run_at, j.started_at, j.completed_at, j.occurrence, j.expires_at, j.timeout_s, j.locked_by,
-    j.lease_until, j.progress::text AS progress, j.result::text AS result, j.last_error, uuid_send(j.schedule_id) AS schedule_id
+    j.ran_by, j.lease_until, j.progress::text AS progress, j.result::text AS result, j.last_error, uuid_send(j.schedule_id) AS schedule_id
 FROM pulse.jobs j WHERE j.id = ANY ($1::uuid[]);
 
 
@@ -209,7 +209,7 @@ FROM pulse.jobs j WHERE j.id = ANY ($1::uuid[]);
 -- What:    the same without the long columns.   Args: $1 ids uuid[].   Guard: none: reads.   Returns: the rows, in no order.
 SELECT uuid_send(j.id) AS id, j.topic, j.name, j.status::text AS status, j.priority, j.attempts, j.uncharged,
     j.max_attempts, j.crashes, j.submitted_at, j.next_run_at, j.started_at, j.completed_at, j.occurrence, j.expires_at, j.timeout_s, j.locked_by,
-    j.lease_until, uuid_send(j.schedule_id) AS schedule_id
+    j.ran_by, j.lease_until, uuid_send(j.schedule_id) AS schedule_id
 FROM pulse.jobs j WHERE j.id = ANY ($1::uuid[]);
 
 

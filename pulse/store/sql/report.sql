@@ -9,7 +9,7 @@
 --          Only if some are missing, completed_at_attempt finds out which: returning each id would cost a tenth of the
 --          statement, in the server and in the client.
 UPDATE pulse.jobs j
-SET status = 'COMPLETED', completed_at = coalesce($6, clock_timestamp()), locked_by = NULL, lease_until = NULL,
+SET status = 'COMPLETED', completed_at = coalesce($6, clock_timestamp()), locked_by = NULL, lease_until = NULL, ran_by = d.worker,
     result = d.result::jsonb, progress = coalesce(d.progress::jsonb, j.progress)
 FROM unnest($1::text::uuid[], $2::text::int[], $3::text[], $4::text[], $5::text[]) AS d(id, attempt, worker, result, progress)
 WHERE j.id BETWEEN d.id AND d.id AND j.status::text = 'RUNNING' AND j.locked_by = d.worker AND j.attempts = d.attempt;

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
 from http import HTTPStatus
 from typing import Final
 from uuid import UUID
@@ -13,16 +15,16 @@ from starlette.responses import RedirectResponse, Response
 
 from pulse.common.text import count
 from pulse.errors import NotFoundError, PulseError
-from pulse.ops.bulk import ACTIONS
 from pulse.protocol import answers
 from pulse.ui.auth.sessions import Flash
 from pulse.ui.data.bulk_orders import BulkOrder, ordered, past_of, undo_of
-from pulse.ui.pages.common import back, do, field, found_pages, id_of, permit, say_next, session_of, site_of, trouble
+from pulse.ui.pages.common import ask, back, do, field, found_pages, permit, say_next, session_of, site_of, trouble
 from pulse.ui.rendering import page
 from pulse.ui.site import FORM
 
 PREVIEW: Final = 1000  # jobs that are looked at before; beyond that the count is a least one
 _EXAMPLES: Final = 5
+_LOOKED_UP: Final = 50  # ticked jobs whose statuses are asked for
 _NOW_S: Final = 5.0  # for ticked jobs, a page at most
 
 
@@ -33,6 +35,11 @@ async def preview(request: Request) -> Response:
         found, is_all = await _look(request, order)
     except PulseError as error:
         return await trouble(request, error)
+    return await _confirm(request, order, found, is_all=is_all)
+
+
+async def _confirm(request: Request, order: BulkOrder, found: Sequence[answers.JobInfo], *, is_all: bool) -> Response:
+    """The page that asks before *order* is carried out; *found*: the jobs that it would change, as far as is known."""
     action = order.action
     context = {
         "order": order,
@@ -43,7 +50,7 @@ async def preview(request: Request) -> Response:
         "number": len(found),
         "changeable": sum(job.status in action.statuses for job in found),
         "is_all": is_all,
-        "found": [str(UUID(bytes=job.id)) for job in found] if is_all else [],
+        "found": [str(UUID(bytes=job.id)) for job in found] if is_all and order.filters is not None else [],
         "examples": found[:_EXAMPLES],
         "back": field(request, "next") or "/jobs",
     }
@@ -65,12 +72,16 @@ async def start(request: Request) -> Response:
 
 
 async def act(request: Request) -> Response:
-    """One job, from its own page."""
+    """One job, from its own page; before a completed one runs again, there is a question."""
     verb, text = request.path_params["verb"], request.path_params["id"]
     try:
         if verb not in {"cancel", "retry"}:
             raise NotFoundError(f"there is no action {verb!r:.40}")
-        await _do_now(request, BulkOrder(ACTIONS[verb], "", ids=[id_of(text)]))
+        order = ordered({"verb": [verb], "id": [text]}, time.time(), is_final=True)
+        found = await _of_ids(request, order)
+        if any(job.status == "COMPLETED" for job in found):
+            return await _confirm(request, order, found, is_all=True)
+        await _do_now(request, order)
     except PulseError as error:
         return await trouble(request, error)
     return back(request, f"/jobs/{text}")
@@ -140,10 +151,21 @@ def _said(order: BulkOrder, changed: answers.ChangedAnswer) -> str:
     return "; ".join(filter(None, (done, refused))) + "."
 
 
+async def _of_ids(request: Request, order: BulkOrder) -> list[answers.JobInfo]:
+    """The jobs that are to be retried, if they are few; of other changes it does not matter which have completed."""
+    if order.action.verb != "retry" or len(order.ids) > _LOOKED_UP:
+        return []
+    jobs: list[answers.JobInfo] = []
+    for key in order.ids:
+        with suppress(NotFoundError):  # the change itself will say so
+            jobs.append(answers.read(answers.JobInfo, answers.part(await ask(request, "jobs.get", {"id": key}), "job")))
+    return jobs
+
+
 async def _look(request: Request, order: BulkOrder) -> tuple[list[answers.JobInfo], bool]:
     """The jobs that are meant, the newest of them; whether those are all."""
     if order.filters is None:
-        return [], True
+        return await _of_ids(request, order), True
     matches = order.matches
     jobs: list[answers.JobInfo] = []
     async for page_of in found_pages(request, {**order.filters, "limit": PREVIEW}):

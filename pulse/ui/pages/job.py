@@ -12,7 +12,7 @@ from starlette.responses import PlainTextResponse, Response
 
 from pulse.errors import NotFoundError, PulseError
 from pulse.ops.bulk import ACTIONS
-from pulse.ops.job_text import outcome_of
+from pulse.ops.job_text import outcome_of, where
 from pulse.protocol import answers
 from pulse.protocol.answers import AttemptInfo, JobInfo
 from pulse.ui.pages.common import ask, id_of, permit, site_of, standing_of, trouble
@@ -20,6 +20,7 @@ from pulse.ui.rendering import page
 from pulse.ui.view.job_line import progress_of, took_s
 
 _WAITING = frozenset({"PENDING", "RETRYING"})
+_TONES = {"released": "calm", "snoozed": "calm", "canceled": "calm", "completed": "good"}
 _PARTS = ("args", "result", "progress", "last_error")
 
 
@@ -101,7 +102,7 @@ def timeline(job: JobInfo) -> Iterator[TimelineMoment]:
     yield TimelineMoment(job.submitted_at, "submitted", note=_origin(job))
     free_s = job.submitted_at
     for attempt in job.history:
-        tone = {"released": "calm", "snoozed": "calm", "canceled": "calm"}.get(attempt.outcome, "bad")
+        tone = _TONES.get(attempt.outcome, "bad")
         title = f"attempt {attempt.attempt}: {outcome_of(attempt)}" if attempt.attempt else outcome_of(attempt)
         waited_s, ran_s = took_s(free_s, attempt.started_at), took_s(attempt.started_at, attempt.ended_at)
         yield TimelineMoment(attempt.ended_at, title, tone, attempt=attempt, waited_s=waited_s, took_s=ran_s)
@@ -112,9 +113,10 @@ def timeline(job: JobInfo) -> Iterator[TimelineMoment]:
     elif job.status in _WAITING:
         yield TimelineMoment(job.next_run_at, "due", "now", note=f"attempt {job.attempts + 1} comes next")
     elif job.status == "COMPLETED":
+        by = "" if job.ran_by is None else f"by {where(job.ran_by)}"
         ran_s = took_s(job.started_at, job.completed_at)
         title = f"attempt {job.attempts}: completed"
-        yield TimelineMoment(job.completed_at, title, "good", waited_s=waited_s, took_s=ran_s)
+        yield TimelineMoment(job.completed_at, title, "good", note=by, waited_s=waited_s, took_s=ran_s)
     else:
         yield TimelineMoment(
             job.completed_at, job.status.lower().replace("_", " "), "bad" if job.status != "CANCELED" else "calm"

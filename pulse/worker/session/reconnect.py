@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable, Mapping
 from typing import Final, NoReturn
 
@@ -25,6 +26,7 @@ __all__ = ["Dialer", "ReconnectBackoff", "WorkerRefusedError"]
 
 FIRST_PAUSE_S: Final = 0.05  # a restarted dispatcher is back in less than half a second
 LAST_PAUSE_S: Final = 2.0  # a thousand workers of a host in trouble try 500 times a second at most
+PATIENCE_S: Final = 10.0  # a server that is started or restarted is back by then, which is nothing to warn of
 _FOR_GOOD: Final = (BadRequestError, ForbiddenError, TooLargeError, UnauthorizedError, UnsupportedVersionError)
 
 
@@ -70,6 +72,8 @@ class Dialer:
         self._log = log
         self._backoff = ReconnectBackoff()
         self._cause = ""
+        self._since_s: float | None = None  # since when no server answers, monotonic
+        self._has_warned = False
 
     async def dial(self) -> tuple[FrameStream, Welcome]:
         """
@@ -84,7 +88,7 @@ class Dialer:
             except PulseError as error:
                 self._failed(error)
             else:
-                self._cause = ""
+                self._cause, self._since_s, self._has_warned = "", None, False
                 return found
             await anyio.sleep(self._backoff.next_s())
 
@@ -99,9 +103,15 @@ class Dialer:
     def _failed(self, error: PulseError) -> None:
         if isinstance(error, _FOR_GOOD) or getattr(error, "code", "") == UnsupportedVersionError.code:
             self._refuse(error)
-        if error.message != self._cause:
-            self._cause = error.message
+        now_s = time.monotonic()
+        self._since_s = now_s if self._since_s is None else self._since_s
+        is_long = now_s - self._since_s >= PATIENCE_S
+        if is_long and (error.message != self._cause or not self._has_warned):
+            self._has_warned = True
             self._log.warning("waiting_for_server", cause=error.message)
+        elif error.message != self._cause:
+            self._log.info("waiting_for_server", cause=error.message)
+        self._cause = error.message
 
     def _refuse(self, error: PulseError) -> NoReturn:
         raise WorkerRefusedError(f"the server refuses this worker: {error.message}") from None

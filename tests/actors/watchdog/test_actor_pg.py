@@ -37,10 +37,14 @@ def ready_in_1_s(reaped: int) -> tuple[Hint, ...]:
 
 async def ready(store: Store, *, sees_deaths: bool = True) -> Watchdog:
     await store.mark_sweep(15.0, 30.0)
-    guard = SweepGuard(lease_s=30.0, heartbeat_s=10.0, sweep_s=SWEEP_S)
-    made = Watchdog(store, HOST, SWEEP_S, guard, failures=FailureLog(structlog.get_logger()), sees_deaths=sees_deaths)
+    made = unprimed(store, sees_deaths=sees_deaths)
     await made.prime(boot=True)
     return made
+
+
+def unprimed(store: Store, *, sees_deaths: bool = True) -> Watchdog:
+    guard = SweepGuard(lease_s=30.0, heartbeat_s=10.0, sweep_s=SWEEP_S)
+    return Watchdog(store, HOST, SWEEP_S, guard, failures=FailureLog(structlog.get_logger()), sees_deaths=sees_deaths)
 
 
 @pytest.fixture
@@ -110,11 +114,21 @@ async def test_after_a_gap_nobody_is_reaped(watchdog: Watchdog, store: Store, co
             assert await turn(watchdog) == TurnResult(SWEEP_S)
     (entry,) = [one for one in logs if one["event"] == "sweeps_wait"]
     assert entry["reason"].startswith("the last sweep was 20.")
+    assert entry["log_level"] == "warning"
     await turn(await ready(store))  # started anew, or on another host: its own sweeps show no gap
     assert (await read(connection, lapsed))["status"] == "RUNNING"
     await connection.execute("UPDATE pulse.sweep_mark SET wait_until = clock_timestamp()")
     await turn(await ready(store))
     assert (await read(connection, lapsed))["status"] == "RETRYING"
+
+
+async def test_a_start_after_a_gap_is_no_warning(store: Store, connection: Sql) -> None:
+    """Nobody swept while the server was stopped."""
+    await store.mark_sweep(15.0, 30.0)
+    await connection.execute("UPDATE pulse.sweep_mark SET swept_at = clock_timestamp() - interval '20 s'")
+    with capture_logs() as logs:
+        await unprimed(store).prime(boot=True)
+    assert [(one["event"], one["log_level"]) for one in logs] == [("sweeps_wait", "info")]
 
 
 async def test_a_dead_letter_wakes_nobody_later(watchdog: Watchdog, connection: Sql) -> None:

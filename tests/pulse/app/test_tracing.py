@@ -108,6 +108,17 @@ def test_another_process_is_told_of_the_span(spans: Spans) -> None:
     assert told == {"traceparent": f"00-{PARENT[3:35]}-{span.get_span_context().span_id:016x}-01", "tries": 2}
 
 
+def test_spans_go_where_the_app_says(monkeypatch: pytest.MonkeyPatch, spans: Spans) -> None:
+    for name in tracing.ENDPOINTS:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(trace, "get_tracer_provider", lambda: TracerProvider(shutdown_on_exit=False))
+    assert tracing.for_attempts() is not None
+    assert tracing.for_cell() is not None
+    spans.end(None, RELEASED)  # of an attempt that began before tracing was on
+    assert tracing._parent(None) is None
+    assert tracing._parent(_job(tries=2).extra) is None
+
+
 def test_nobody_wants_spans(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without an import of OpenTelemetry nothing is made, and nothing is imported."""
     for name in [name for name in sys.modules if name.startswith("opentelemetry")]:

@@ -237,7 +237,7 @@ def test_where_clients_look(flavor: str, directory: Path, monkeypatch: pytest.Mo
         pytest.skip("a server runs on this machine")
     with pytest.raises(NobodyAnswersError) as caught:
         using(flavor, None, lambda client: client.ping())  # type: ignore[arg-type]
-    looked = [f"{stale}/pulse.sock (connection refused)", f"{directory}/none/pulse/pulse.sock (no such file"]
+    looked = [f"{stale}/pulse.sock (connection refused)", f"; {directory}/none/pulse/pulse.sock, /run/pulse"]
     assert all(text in caught.value.message for text in [*looked, "/run/pulse/pulse.sock", f"pulse-{os.geteuid()}"])
 
 

@@ -1,4 +1,4 @@
-"""No password leaves this machine unencrypted by accident."""
+"""Which server a client asks; and no password leaves this machine unencrypted, unless that is meant."""
 
 from __future__ import annotations
 
@@ -9,9 +9,18 @@ import pytest
 from click.testing import CliRunner
 
 from pulse.cli.admin.login import login
-from pulse.client.discovery import MEANT, Remote, find_servers
+from pulse.client.discovery import (
+    MEANT,
+    LocalSocket,
+    Remote,
+    find_servers,
+    parse_address,
+    reason_of,
+    why_not,
+)
 from pulse.client.login import Login, Saved, save
-from pulse.errors import ConfigError
+from pulse.errors import ConfigError, PathError
+from pulse.security.tls import SSLError
 
 FAR, LOGIN = "tcp://queue.example:7420", {"PULSE_USER": "ann", "PULSE_PASSWORD": "a word"}
 MESSAGE = (
@@ -65,3 +74,49 @@ def test_to_be_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert CliRunner().invoke(login, [FAR, "--no-check"]).exit_code == 0  # nobody has to log in there
     assert CliRunner().invoke(login, [*words, "--insecure"], input="a word\n").exit_code == 0
     assert found(FAR, {"HOME": str(tmp_path)}).password == "a word"
+
+
+def test_which_server_is_asked(tmp_path: Path) -> None:
+    """The one that is named; else what the environment says; else where somebody has logged in."""
+    env = {"HOME": str(tmp_path)}
+    save(env, Saved("tls://saved.example:1", Login("ann", "a word")))
+    named = Remote("tls", "named.example", 1)
+    assert find_servers(named, env) == [named]
+    for text, more, places in (
+        ("/run/a.sock", {}, ["/run/a.sock"]),
+        ("unix:///run/a.sock", {"PULSE_CONNECT": "tls://env.example:1"}, ["/run/a.sock"]),
+        (None, {"PULSE_CONNECT": "tls://env.example:1"}, ["tls://env.example:1"]),
+        (None, {"PULSE_RUNTIME_DIR": "/run/b"}, ["/run/b/pulse.sock"]),
+        (None, {}, ["tls://saved.example:1"]),
+    ):
+        assert [str(one) for one in find_servers(text, {**env, **more})][:1] == places
+
+
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        ("http://h:1", "is no address of a server"),
+        ("tls://h", "is no address of a server"),
+        ("tls://h:0", "is no address of a server"),
+        ("tls://@h:1", "is no address of a server"),
+        ("tls://ann:word@h:1", r"'tls://ann:\*\*\*@h:1' has a password in it"),
+    ],
+)
+def test_what_is_no_address(address: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        parse_address(address)
+
+
+def test_a_path_that_is_no_socket(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for path, said in ((tmp_path, "is a directory; name the socket in it"), (tmp_path / "file", "is not a socket")):
+        with pytest.raises(PathError, match=said):
+            find_servers(path)
+    assert why_not(LocalSocket(tmp_path / ("x" * 108), named=True)) == "path has more than 107 bytes"
+
+
+def test_an_error_of_tls_is_told_in_its_words() -> None:
+    error = SSLError(1, "[SSL: WRONG_VERSION_NUMBER] wrong version number")
+    error.reason = "WRONG_VERSION_NUMBER"
+    assert reason_of(error) == "it does not speak TLS"
+    assert reason_of(ConnectionRefusedError(111, "Connection refused")) == "connection refused"

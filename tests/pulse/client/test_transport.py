@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
 
 import anyio
 import pytest
 from anyio.abc import SocketAttribute, SocketStream
 from msgspec import structs
 
+from pulse.client import async_transport
 from pulse.client.async_transport import Exchange, FrameStream, dial
 from pulse.client.discovery import ConnectionLostError, Remote
 from pulse.client.requests import simple
-from pulse.client.transport import BlockingExchange
-from pulse.errors import ProtocolError
-from pulse.protocol import Welcome, encode
+from pulse.client.transport import BlockingExchange, _left_s
+from pulse.errors import ForbiddenError, NobodyAnswersError, ProtocolError
+from pulse.protocol import Welcome, encode, encode_error
 from pulse_actors.runtime.bus import Bus
 
 WELCOME = Welcome(1, "here", 10.0, 30.0, 2**20)
@@ -74,21 +76,70 @@ async def test_why_a_connection_broke_decides_whether_asking_again_helps(
 
 
 @pytest.mark.anyio
-async def test_a_server_without_tls() -> None:
-    async def welcome(peer: SocketStream) -> None:
+async def test_an_error_of_no_request_is_that_of_all(ends: tuple[socket.socket, socket.socket]) -> None:
+    """The server sends it before it closes; other frames that nobody has asked for are passed over."""
+    one, other = ends
+    async with await SocketStream.from_socket(one) as stream:
+        exchange = Exchange(FrameStream(stream), WELCOME)
+        other.sendall(encode("later", None, {}) + encode("ok", 1, {"a": 1}))
+        with anyio.fail_after(5):
+            assert await exchange.ask(simple("ping")) == {"a": 1}
+        other.sendall(encode_error(None, "forbidden", "not you"))
+        with anyio.fail_after(5), pytest.raises(ForbiddenError, match="not you"):
+            await exchange.ask(simple("ping"))
+
+
+async def welcomes(peer: SocketStream) -> None:
+    """With two frames at once."""
+    await peer.send(encode("welcome", 0, structs.asdict(WELCOME)) + PAIR)
+
+
+async def hangs_up(_peer: SocketStream) -> None:
+    """At once."""
+
+
+async def is_silent(_peer: SocketStream) -> None:
+    await anyio.sleep_forever()
+
+
+@asynccontextmanager
+async def serving(server: Callable[[SocketStream], Awaitable[None]]) -> AsyncGenerator[Remote]:
+    """A server without TLS, by what it does after a hello."""
+
+    async def serve(peer: SocketStream) -> None:
         async with peer:
             await peer.receive()
-            await peer.send(encode("welcome", 0, structs.asdict(WELCOME)))
+            await server(peer)
 
     listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
     async with listener, anyio.create_task_group() as tasks:
-        tasks.start_soon(listener.serve, welcome)
-        port = listener.extra(SocketAttribute.local_port)
+        tasks.start_soon(listener.serve, serve)
         with anyio.fail_after(5):
-            stream, welcomed = await dial([Remote("tcp", "127.0.0.1", port)], {"role": "client"})
-        await stream.aclose()
-        assert welcomed == WELCOME
+            yield Remote("tcp", "127.0.0.1", listener.extra(SocketAttribute.local_port))
         tasks.cancel_scope.cancel()
+
+
+@pytest.mark.anyio
+async def test_a_server_without_tls() -> None:
+    async with serving(welcomes) as remote:
+        stream, welcome = await dial([remote], {"role": "client"})
+        assert welcome == WELCOME
+        assert [frame.request for frame in await stream.receive()] == [1, 2]
+        await stream.aclose()
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("server", "said"), [(hangs_up, "the other side closed the connection"), (is_silent, "no answer to hello within")]
+)
+async def test_a_server_that_does_not_welcome(
+    server: Callable[[SocketStream], Awaitable[None]], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It counts as one that does not answer, for which a client may wait."""
+    monkeypatch.setattr(async_transport, "HELLO_TIMEOUT_S", 0.05)
+    async with serving(server) as remote:
+        with pytest.raises(NobodyAnswersError, match=rf"^nobody answers; looked at tcp://[\d.:]+ \({said}"):
+            await dial([remote], {"role": "client"})
 
 
 def test_whole_frames_before_a_break_arrive_at_who_blocks(ends: tuple[socket.socket, socket.socket]) -> None:
@@ -110,3 +161,9 @@ async def test_whole_frames_before_a_break_arrive_on_the_bus(ends: tuple[socket.
     async with await SocketStream.from_socket(one) as stream:
         with anyio.fail_after(5):
             assert [frame.request async for frame in Bus(stream).frames()] == [1, 2]
+
+
+def test_when_the_time_is_over() -> None:
+    assert 0 < _left_s(time.monotonic() + 5) <= 5
+    with pytest.raises(TimeoutError):
+        _left_s(time.monotonic() - 1)

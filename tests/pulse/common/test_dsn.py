@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulse.common import ids
-from pulse.common.dsn import as_url, database_of, is_dsn, may_be_same
+from pulse.common.dsn import as_url, database_of, hosts_of, is_dsn, may_be_same
 from pulse.config import redact_dsn
 
 
@@ -38,6 +38,23 @@ from pulse.config import redact_dsn
 ])  # fmt: skip
 def test_passwords_are_hidden(dsn: str, shown: str) -> None:
     assert redact_dsn(dsn) == shown
+
+
+@pytest.mark.parametrize(
+    ("dsn", "urls"),
+    [
+        ("postgresql:///db", ["postgresql:///db"]),
+        ("postgresql:///db?host=/run/x&port=5", ["postgresql:///db?host=/run/x&port=5"]),
+        ("postgresql://u@a:1,b:2/db?x=1", ["postgresql://u@a:1/db?x=1", "postgresql://u@b:2/db?x=1"]),
+        ("postgresql:///db?host=a,b&port=1,2", ["postgresql:///db?host=a&port=1", "postgresql:///db?host=b&port=2"]),
+        (
+            "host=a,b port=1 dbname=db",
+            ["postgresql:///?host=a&port=1&dbname=db", "postgresql:///?host=b&port=1&dbname=db"],
+        ),
+    ],
+)
+def test_each_host_has_a_url(dsn: str, urls: list[str]) -> None:
+    assert hosts_of(dsn) == urls
 
 
 SECRET = st.text(st.sampled_from("Zq/?#@:&=' \\%,[]"), min_size=1, max_size=12).map(lambda text: f"Zq9{text}Zq9")

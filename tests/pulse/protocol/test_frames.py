@@ -113,6 +113,15 @@ def test_the_limit_comes_before_the_memory() -> None:
     assert FrameReader(max_frame_bytes=100).feed(framed(msgpack.packb(["k", 1, {"a": "x" * 91}]))[:104]) != []
 
 
+def test_how_long_the_frame_will_be_that_has_begun() -> None:
+    reader, data = FrameReader(), encode("ping", 1, {})
+    told = []
+    for at in range(len(data)):
+        reader.feed(data[at : at + 1])
+        told.append(reader.begun_bytes)
+    assert told == [0] * 3 + [len(data)] * (len(data) - 4) + [0]
+
+
 def _array(filling: bytes) -> bytes:
     return b"\x93\xa4ping\x01\x81\xa1x\xdd" + struct.pack(">I", len(filling)) + filling
 

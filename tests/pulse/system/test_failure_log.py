@@ -28,15 +28,9 @@ def test_a_line_names_the_job_and_the_first_line_of_its_error(log: FailureLog) -
         log.note([failed(1, is_dead=True, error="ValueError: no\nTraceback ..."), failed(2, error="x" * 600)])
     dead, other = lines
     assert dead == {
-        "event": "job_dead_lettered",
-        "log_level": "warning",
-        "id": str(UUID(int=1)),
-        "name": "n",
-        "topic": "t",
-        "attempt": 2,
-        "outcome": "error",
-        "error": "ValueError: no",
-    }
+        "event": "job_dead_lettered", "log_level": "warning", "id": str(UUID(int=1)), "name": "n", "topic": "t",
+        "attempt": 2, "outcome": "error", "error": "ValueError: no",
+    }  # fmt: skip
     assert (other["event"], other["log_level"], other["error"]) == ("job_failed", "info", "x" * 500 + "…")
 
 

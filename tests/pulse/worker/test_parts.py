@@ -218,24 +218,21 @@ def test_an_app_in_the_current_directory(here: Path) -> None:
     assert list(load_app("package_of_test.jobs:box.app").handlers) == ["x"]
 
 
-@pytest.mark.parametrize(
-    ("name", "source", "text"),
-    [
-        ("loading_a", "", "write MODULE:APP"),
-        (":app", "", "write MODULE:APP"),
-        ("loading_b:", "", "write MODULE:APP"),
-        ("no_such_module_here:app", "", "no module 'no_such_module_here' here"),
-        ("no_such_package.jobs:app", "", "no module 'no_such_package' here"),
-        ("loading_c:app", "x = 1", "loading_c has no 'app'"),
-        ("loading_j:ap", "import pulse\napp = pulse.App()", "loading_j has no 'ap'; it has the app 'app'"),
-        ("loading_d:app", "app = 1", "it is of type int, not a pulse.App"),
-        ("loading_e:app", "import pulse\napp = pulse.App()", "the app has no handlers"),
-        ("loading_f:app", "import no_such_dependency", "ModuleNotFoundError: No module named 'no_such_dependency'"),
-        ("loading_g:app", "import sys; sys.exit(3)", "SystemExit: 3"),
-        ("loading_h:app", "def", "SyntaxError"),
-        ("loading_i:app", "import pulse\npulse.App().handler('x')(1)", "handler 'x': 1 is not callable"),
-    ],
-)
+@pytest.mark.parametrize(("name", "source", "text"), [
+    ("loading_a", "", "write MODULE:APP"),
+    (":app", "", "write MODULE:APP"),
+    ("loading_b:", "", "write MODULE:APP"),
+    ("no_such_module_here:app", "", "no module 'no_such_module_here' here"),
+    ("no_such_package.jobs:app", "", "no module 'no_such_package' here"),
+    ("loading_c:app", "x = 1", "loading_c has no 'app'"),
+    ("loading_j:ap", "import pulse\napp = pulse.App()", "loading_j has no 'ap'; it has the app 'app'"),
+    ("loading_d:app", "app = 1", "it is of type int, not a pulse.App"),
+    ("loading_e:app", "import pulse\napp = pulse.App()", "the app has no handlers"),
+    ("loading_f:app", "import no_such_dependency", "ModuleNotFoundError: No module named 'no_such_dependency'"),
+    ("loading_g:app", "import sys; sys.exit(3)", "SystemExit: 3"),
+    ("loading_h:app", "def", "SyntaxError"),
+    ("loading_i:app", "import pulse\npulse.App().handler('x')(1)", "handler 'x': 1 is not callable"),
+])  # fmt: skip
 def test_an_app_that_cannot_be_loaded(here: Path, name: str, source: str, text: str) -> None:
     if source:
         here.joinpath(name.split(":", maxsplit=1)[0] + ".py").write_text(source + "\n")
@@ -246,14 +243,11 @@ def test_an_app_that_cannot_be_loaded(here: Path, name: str, source: str, text: 
     assert ("Traceback" in caught.value.trace) == any(word in text for word in ("Error", "Exit", "callable"))
 
 
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
-        ("jobs", "cannot load 'jobs': write MODULE:APP, as in shop.jobs:app"),
-        ("no-module:app", "cannot load 'no-module:app': write MODULE:APP, as in shop.jobs:app"),
-        ("no_such_package.jobs:app", "cannot load 'no_such_package.jobs:app': no module 'no_such_package' here (/"),
-    ],
-)
+@pytest.mark.parametrize(("name", "said"), [
+    ("jobs", "cannot load 'jobs': write MODULE:APP, as in shop.jobs:app"),
+    ("no-module:app", "cannot load 'no-module:app': write MODULE:APP, as in shop.jobs:app"),
+    ("no_such_package.jobs:app", "cannot load 'no_such_package.jobs:app': no module 'no_such_package' here (/"),
+])  # fmt: skip
 def test_an_app_that_is_refused_before_anything_starts(here: Path, name: str, said: str) -> None:
     """What is certain without importing anything of it: a module here, or on the path, may be right."""
     here.joinpath("checked_here.py").write_text("raise SystemExit\n")

@@ -9,7 +9,7 @@ from datetime import datetime
 from pulse.protocol import HandlerInfo, SubmittedJob
 from pulse.store.admin.schema import SCHEMA_VERSION
 from pulse.store.failures import Failing
-from pulse.store.operators.jobs import ChangedJob
+from pulse.store.operators.jobs import ChangedJob, RestartedJob
 from pulse.store.operators.policies import LivePolicy
 from pulse.store.operators.transaction import Operator
 from pulse.store.reading.counts import Depths
@@ -234,10 +234,12 @@ class FakeStore:
     async def lift(self, ids: Sequence[bytes]) -> None:
         """Nothing is set aside."""
 
-    async def retry(self, ids: Sequence[bytes]) -> dict[bytes, Wake]:
-        def act() -> dict[bytes, Wake]:
+    async def retry(self, ids: Sequence[bytes]) -> dict[bytes, RestartedJob]:
+        def act() -> dict[bytes, RestartedJob]:
+            completed = {one for one, row in self._rows.jobs.items() if row.status == "COMPLETED"}
             rows = ((one, self._rows.jobs[one]) for one in sorted(self._rows.retry(ids, self._now())))
-            return {one: Wake(row.topic, row.priority, row.next_run_at.timestamp()) for one, row in rows}
+            wakes = {one: Wake(row.topic, row.priority, row.next_run_at.timestamp()) for one, row in rows}
+            return {one: RestartedJob(wake, one in completed) for one, wake in wakes.items()}
 
         return await self._do("retry", act, ids)
 

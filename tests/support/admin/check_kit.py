@@ -238,6 +238,12 @@ endings | retrying | error of w2 | ENDED SET worker = 'w2'
 endings | lapsed | of nobody | ENDED SET worker = NULL
 history-ends | completed | attempt 1 is released |
     INSERT INTO pulse.attempts (job_id, attempt, outcome) VALUES ('{completed}', 1, 'released')
+history-ends | running | attempt 1 is completed |
+    INSERT INTO pulse.attempts (job_id, attempt, outcome) VALUES ('{running}', 1, 'completed')
+history-ends | revived | attempt 3 is error |
+    UPDATE pulse.attempts SET outcome = 'error' WHERE job_id = '{revived}' AND attempt = 3
+history-ends | retrying | attempt 1 is completed |
+    UPDATE pulse.attempts SET outcome = 'completed' WHERE job_id = '{retrying}'
 history-ends | running | did not end |
     INSERT INTO pulse.attempts (job_id, attempt, outcome) VALUES ('{running}', 1, 'error')
 due | retrying | attempt 2 started at |

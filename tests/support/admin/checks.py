@@ -42,6 +42,7 @@ BASE: Final[dict[str, Columns]] = {
 _RUNNING: Final = {
     "status": "'RUNNING'", "locked_by": "'w'", "lease_until": "now()", "started_at": "now()", "attempts": "1",
 }  # fmt: skip
+_DONE: Final = {"status": "'COMPLETED'", "completed_at": "now()"}
 _DEAD: Final = {"status": "'DEAD_LETTERED'", "completed_at": "now()", "last_error": "'boom'"}
 _CRON: Final = {"kind": "'cron'", "cron": "'* * * * *'", "timezone": "'UTC'", "every_s": "NULL"}
 _AT: Final = {"kind": "'at'", "run_at": "now()", "every_s": "NULL"}
@@ -117,6 +118,7 @@ CHECKS: Final = [
             {"lease_until": "now()"}, {**_DEAD, "locked_by": "'w'"}, {**_DEAD, "lease_until": "now()"},
         ],
     ),
+    Check("jobs", "jobs_ran_by", [{**_DONE, "ran_by": "'w'"}, _DONE], [{**_DEAD, "ran_by": "'w'"}, {"ran_by": "'w'"}]),
     Check("jobs", "jobs_claimed", [_RUNNING, {}], [{**_RUNNING, "started_at": "NULL"}, {**_RUNNING, "attempts": "0"}]),
     Check(
         "jobs",
@@ -158,8 +160,10 @@ CHECKS: Final = [
     _object("jobs", "jobs_args"),
     _column("attempts", "attempts_attempt_check", "attempt", good=("0", "9"), bad=("-1",)),
     _column(
-        "attempts", "attempts_outcome_check", "outcome",
-        good=[f"'{outcome}'" for outcome in (*OUTCOMES, "canceled", "expired")],
+        "attempts",
+        "attempts_outcome_check",
+        "outcome",
+        good=[f"'{outcome}'" for outcome in (*OUTCOMES, "canceled", "expired", "completed")],
         bad=("''", "'ERROR'", "'ok'", "'unassigned'"),
     ),
     Check(

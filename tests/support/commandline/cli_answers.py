@@ -67,31 +67,23 @@ def job(**columns: Any) -> dict[str, Any]:
 def dispatcher() -> dict[str, Answer]:
     return {
         "jobs.list": {"jobs": [job(), job(status="COMPLETED", last_error=None, result='{"ok": true}')], "next": "abc"},
-        "jobs.find": found,
-        "jobs.get": {"job": {**_JOB, "history": [_ATTEMPT]}},
+        "jobs.find": found, "jobs.get": {"job": {**_JOB, "history": [_ATTEMPT]}},
         "jobs.stack": {"worker": "h/b/1/7.8/w", "pid": 7, "attempt": 2, "stack": 'File "a.py", line 3 in crunch\n'},
         "jobs.why": {"id": JOB_ID.bytes, "name": "resize", "topic": "images", "status": "PENDING", "reasons": _REASONS},
         "jobs.cancel": lambda body: {"done": body["ids"], "refused": []},
         "jobs.retry": lambda body: {"done": body["ids"], "refused": []},
         "schedules.list": {"schedules": [_SCHEDULE], "next": None},
         "schedules.find": lambda body: {"schedules": [_SCHEDULE] if body["words"] == ["nightly"] else []},
-        "schedules.get": {"schedule": _SCHEDULE},
-        "schedules.create": {"schedule": _SCHEDULE},
-        "schedules.update": {"schedule": _SCHEDULE},
-        "schedules.pause": {"schedule": _SCHEDULE},
-        "schedules.resume": {"schedule": _SCHEDULE},
-        "schedules.trigger": {"id": JOB_ID.bytes},
+        "schedules.get": {"schedule": _SCHEDULE}, "schedules.create": {"schedule": _SCHEDULE},
+        "schedules.update": {"schedule": _SCHEDULE}, "schedules.pause": {"schedule": _SCHEDULE},
+        "schedules.resume": {"schedule": _SCHEDULE}, "schedules.trigger": {"id": JOB_ID.bytes},
         "schedules.preview": {"times": [1711762200.0, 1711846800.0], "timezone": "Europe/Berlin"},
-        "schedules.delete": lambda body: {"id": body["id"]},
-        "dispatch.pause": _GATE,
-        "dispatch.resume": {"paused": False, "reason": None, "topics": {}},
-        "dispatch.status": _GATE,
-        "workers.list": {"workers": [_WORKER]},
-        "status": {**_OVERALL, "workers": [_WORKER]},
-        "submit": submitted,
+        "schedules.delete": lambda body: {"id": body["id"]}, "dispatch.pause": _GATE,
+        "dispatch.resume": {"paused": False, "reason": None, "topics": {}}, "dispatch.status": _GATE,
+        "workers.list": {"workers": [_WORKER]}, "status": {**_OVERALL, "workers": [_WORKER]}, "submit": submitted,
         "stats": stats(topics=[{"topic": "images", "ready": 12, "oldest_s": 90.0, "running": 1, "workers": 1}]),
         "topics.list": {"topics": [{"topic": "", "max_attempts": 5, "backoff": None}], "next": None},
-    }
+    }  # fmt: skip
 
 
 def stats(**parts: Any) -> dict[str, Any]:

@@ -100,7 +100,7 @@ class Postgres:
     @contextlib.contextmanager
     def database(self, *, installed: bool = True, encoding: str | None = None) -> Iterator[str]:
         """
-        The DSN of a new database, which is dropped afterwards, also if a client is still connected to it.
+        The DSN of a new database, which is dropped afterwards, with all connections to it.
 
         Args:
             installed: With pulse's schema; else it is empty.

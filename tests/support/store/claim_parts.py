@@ -31,15 +31,8 @@ def claim_parts(
 ) -> ClaimParts:
     counters = DispatchCounters()
     claims = parts.claim_parts(
-        store,
-        registry,
-        counters,
-        host=host,
-        deadlines=deadlines,
-        lease_s=lease_s,
-        poll_s=poll_s,
-        batch=batch,
-    )
+        store, registry, counters, host=host, deadlines=deadlines, lease_s=lease_s, poll_s=poll_s, batch=batch,
+    )  # fmt: skip
     submits = SubmitWriter(
         store, registry, signal=claims.signal, in_doubt=claims.in_doubt, handout=claims.handout, batch=batch,
         counters=counters,

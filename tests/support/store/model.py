@@ -35,6 +35,7 @@ class ModelJob:
     lease_until: datetime | None = None
     completed_at: datetime | None = None
     locked_by: str | None = None
+    ran_by: str | None = None
     progress: str | None = None
     result: str | None = None
     checkpoint: str | None = None
@@ -110,6 +111,7 @@ class Model:
             if job is None:
                 continue
             if job.is_held(one):
+                job.ran_by = job.locked_by
                 job.let_go("COMPLETED", finished_at=now)
                 job.result, job.progress = one.result, one.progress if one.progress is not None else job.progress
             if job.status == "COMPLETED" and job.attempts == one.attempt:
@@ -191,8 +193,13 @@ class Model:
     def retry(self, ids: Iterable[bytes], now: datetime) -> set[bytes]:
         chosen = {job.id for job in self._there(ids) if job.status in FINISHED}
         for job in self._there(chosen):
+            if job.status == "COMPLETED":
+                self.history[job.id, job.attempts] = {
+                    "worker": job.ran_by, "started_at": job.started_at, "ended_at": job.completed_at,
+                    "outcome": "completed", "error": None, "exit_code": None, "progress": job.progress,
+                }  # fmt: skip
             job.let_go("PENDING")
-            job.uncharged, job.crashes, job.next_run_at = job.attempts, 0, now
+            job.uncharged, job.crashes, job.next_run_at, job.ran_by = job.attempts, 0, now, None
             job.result = job.progress = job.checkpoint = None
             job.expires_at = None if job.is_over(now) else job.expires_at
         return chosen

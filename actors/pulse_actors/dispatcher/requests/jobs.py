@@ -131,8 +131,9 @@ async def retry_jobs(on: RequestContext, body: protocol.ByIds) -> Answer:
         retried = await store.retry([job for job in body.ids if job not in held])
         await store.lift(list(retried))
         await _note(store, "jobs.retry", body, list(retried))
-    _wake(on, retried.values())
-    return await _done_and_refused(on, body.ids, set(retried), conflicts=held)
+    _wake(on, (one.wake for one in retried.values()))
+    answer = await _done_and_refused(on, body.ids, set(retried), conflicts=held)
+    return {**answer, "completed": [job for job, one in retried.items() if one.had_completed]}
 
 
 async def delete_jobs(on: RequestContext, body: protocol.ByIds) -> Answer:

@@ -127,16 +127,10 @@ def test_clients_choose_no_dear_handshake(tmp_path: Path) -> None:
             assert told.result(20) == found
 
 
-@pytest.mark.parametrize(
-    "said",
-    [
-        {"topics": ["a", "b\0"]},
-        {"names": ["b\0"]},
-        {"handlers": {"b\0": HandlerInfo()}},
-        {"handlers": {"a": HandlerInfo(topic="b\0")}},
-    ],
-    ids=["topic", "name", "handler", "topic of a handler"],
-)
+@pytest.mark.parametrize("said", [
+    {"topics": ["a", "b\0"]}, {"names": ["b\0"]}, {"handlers": {"b\0": HandlerInfo()}},
+    {"handlers": {"a": HandlerInfo(topic="b\0")}},
+], ids=["topic", "name", "handler", "topic of a handler"])  # fmt: skip
 def test_what_no_database_can_hold_is_refused(said: dict[str, Any]) -> None:
     refuse_unstorable(Hello(1, Role.WORKER, topics=["a"], names=["a"], handlers={"a": HandlerInfo(topic="t")}), 5)
     with pytest.raises(ProtocolError, match=r"hello: 'b\\x00' contains a NUL character") as refused:

@@ -25,49 +25,38 @@ def test_without_a_runtime_directory_nobody_is_asked() -> None:
     assert _ask_running(None).silent == {"supervisor": nobody, "dispatcher": nobody}
 
 
-@pytest.mark.parametrize(
-    ("answer", "state", "text"),
-    [
-        ({}, State.SKIPPED, "the dispatcher did not answer"),
-        ({"findings": []}, State.OK, "the database carries out what the server asks for"),
-        ({"findings": [{"id": "memory"}]}, State.OK, "the database carries out what the server asks for"),
-        (
-            {"findings": [{"id": "statements", "severity": "wrong", "text": "it refuses claim_jobs"}]},
-            State.WRONG,
-            "it refuses claim_jobs",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("answer", "state", "text"), [
+    ({}, State.SKIPPED, "the dispatcher did not answer"),
+    ({"findings": []}, State.OK, "the database carries out what the server asks for"),
+    ({"findings": [{"id": "memory"}]}, State.OK, "the database carries out what the server asks for"),
+    (
+        {"findings": [{"id": "statements", "severity": "wrong", "text": "it refuses claim_jobs"}]},
+        State.WRONG,
+        "it refuses claim_jobs",
+    ),
+])  # fmt: skip
 def test_statements_are_what_the_server_says(answer: dict[str, Any], state: State, text: str) -> None:
     found = _told(running(**answer), "statements")
     assert (found.state, found.text) == (state, text)
 
 
-@pytest.mark.parametrize(
-    ("named", "told", "is_embedded"),
-    [
-        ("postgresql:///x", None, False),
-        (None, None, True),
-        (None, "", True),
-        (None, f"postgresql:///postgres?host={STATE_DIR}/postgres", True),
-        (None, "postgresql:///postgres?host=%2Fsrv%2Fpostgres", True),
-        (None, "postgresql://db.example/shop", False),
-    ],
-)
+@pytest.mark.parametrize(("named", "told", "is_embedded"), [
+    ("postgresql:///x", None, False),
+    (None, None, True),
+    (None, "", True),
+    (None, f"postgresql:///postgres?host={STATE_DIR}/postgres", True),
+    (None, "postgresql:///postgres?host=%2Fsrv%2Fpostgres", True),
+    (None, "postgresql://db.example/shop", False),
+])  # fmt: skip
 def test_whose_database_it_is(named: str | None, told: str | None, is_embedded: bool) -> None:
     answer = {} if told is None else {"database": {"dsn": told}}
     assert _is_embedded(Settings(dsn=named), running(**answer), STATE_DIR) is is_embedded
 
 
-@pytest.mark.parametrize(
-    ("state", "details", "shown"),
-    [
-        (State.OK, (), ["good"]),
-        (State.SKIPPED, (), ["good"]),
-        (State.OK, ("more",), ["good", "more", "-> do it"]),
-        (State.WRONG, (), ["good", "-> do it"]),
-    ],
-)
+@pytest.mark.parametrize(("state", "details", "shown"), [
+    (State.OK, (), ["good"]), (State.SKIPPED, (), ["good"]), (State.OK, ("more",), ["good", "more", "-> do it"]),
+    (State.WRONG, (), ["good", "-> do it"]),
+])  # fmt: skip
 def test_advice_is_for_what_is_wrong(state: State, details: tuple[str, ...], shown: list[str]) -> None:
     lines = list(finding_lines(Finding("x", state, "good", details=details, advice=("do it",))))
     assert ["".join(cell.text for cell in line[1:]).removeprefix("x: ") for line in lines] == shown

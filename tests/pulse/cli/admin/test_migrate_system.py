@@ -57,3 +57,10 @@ def test_a_missing_database_is_one_line(empty: str) -> None:
     done = run(["migrate", "--dsn", empty.replace("/pulse_test_", "/no_such_")], environment())
     assert (done.code, done.err.count("\n")) == (1, 1)
     assert "does not exist" in done.err
+
+
+def test_the_sql_of_the_roles_is_printed(tmp_path: Path) -> None:
+    """For a superuser who trusts nobody else: it needs no database."""
+    done = run(["migrate", "--roles", "--roles-prefix", "shop_", "--print"], environment(tmp_path))
+    assert (done.code, done.err) == (0, "")
+    assert done.out.endswith(' TO "shop_read";\n\nCOMMIT;\n')

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, cast
 from uuid import UUID
@@ -36,12 +37,17 @@ def test_what_is_not_understood(ids: list[bytes], filters: Mapping[str, object],
 
 @dataclass(slots=True)
 class Wearying:
-    """A server that changes all that it is asked to, so many times; then it refuses."""
+    """A server that changes all that it is asked to, so many times; then it refuses. One job waits there."""
 
     answers: int
 
+    @contextmanager
+    def client(self) -> Iterator[Wearying]:
+        yield self
+
     def request(self, _kind: str, body: Mapping[str, Any], *, repeatable: bool) -> Mapping[str, object]:
-        assert not repeatable
+        if repeatable:
+            return {"jobs": [{"id": IDS[0], "status": "PENDING", "topic": "t"}], "next": None}
         if not self.answers:
             raise ForbiddenError("no more")
         self.answers -= 1
@@ -56,6 +62,18 @@ def test_a_refusal_in_the_middle_is_told_with_what_was_done() -> None:
         bulk._apply(cast("Client", Wearying(0)), CANCEL, MANY, {})
 
 
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_what_is_only_counted_is_not_changed(
+    dry_run: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server = Wearying(1)
+    monkeypatch.setattr(bulk, "current_server", lambda: server)
+    bulk.change(CANCEL, [], {"topic": "t"}, bulk.BulkOptions(dry_run, yes=True, as_json=False))
+    said = "would cancel 1 job; nothing was done" if dry_run else "1 job canceled"
+    assert said in capsys.readouterr().out
+    assert server.answers == dry_run
+
+
 def undo(verb: str, ids: list[bytes], before: list[Any], **filters: object) -> list[str]:
     return list(bulk._undo(ACTIONS[verb], ChangedAnswer(ids, [], before), filters))
 
@@ -67,6 +85,14 @@ def test_few_are_undone_by_their_ids() -> None:
         f"to undo: pulse ctl jobs change --to-topic 'a b' --priority 5 {named}"
     ]
     assert undo("delete", FEW, []) == []
+
+
+def test_a_completed_job_that_runs_again_has_no_undo() -> None:
+    """A cancel would end the new run, and bring no result back; other jobs that were retried can be canceled."""
+    changed = ChangedAnswer(FEW, [], completed=FEW[:1])
+    (line,) = bulk._undo(ACTIONS["retry"], changed, {})
+    assert line == f"to undo: pulse ctl jobs cancel {UUID(bytes=FEW[1])}"
+    assert list(bulk._undo(ACTIONS["retry"], ChangedAnswer(FEW, [], completed=FEW), {})) == []
 
 
 def test_many_are_undone_by_what_chose_them() -> None:

@@ -125,6 +125,31 @@ def test_a_person_is_asked_first(site: Site) -> None:
     assert site.listed() == []
 
 
+def test_a_person_is_asked_before_a_completed_job_runs_again(site: Site) -> None:
+    """By id and by options; where nobody can be asked it runs again, and that is said."""
+    ids = [*map(str, site.jobs(2))]
+    site.whole.rows(
+        "UPDATE pulse.jobs SET status = 'COMPLETED', completed_at = now(), attempts = 1, started_at = now() "
+        "WHERE topic = $1",
+        site.topic,
+    )
+    for words, question, answer, last in (
+        (("retry", ids[0]), "1 job has completed: it runs again, and that cannot be undone.", "n", "nothing was done"),
+        (("retry", ids[0]), "retry 1 job? [y/N]", "y", f"retried {ids[0]}, which had completed"),
+        (("retry", "--topic", site.topic, "--status", "COMPLETED"), "it runs again, and that", "n", "nothing was done"),
+    ):
+        with screen() as terminal:
+            _open(terminal, site, "jobs", *words)
+            terminal.see(question)
+            terminal.type(answer, "Enter")
+            terminal.see(last)
+            assert "to undo" not in terminal.text
+    assert site.ctl("jobs", "retry", ids[1]) == f"retried {ids[1]}, which had completed\n"
+    assert {one["status"] for one in site.listed()} == {"PENDING"}
+    (run,) = site.told("jobs", "get", ids[1])["history"]
+    assert (run["attempt"], run["outcome"]) == (1, "completed")
+
+
 def test_ctrl_c_ends_it_between_two_batches(site: Site) -> None:
     """Finished batches stay done, and it says how many jobs it did not touch; the list can be watched until then."""
     columns = "id, topic, name, max_attempts"

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulse.cli.jobs.story import story, where
+from pulse.cli.jobs.story import story
 from pulse.cli.output.documents import document, encoded
-from pulse.ops.job_text import pretty
+from pulse.ops.job_text import pretty, where
 from pulse.protocol.answers import AttemptInfo, JobInfo
 
 JSON_KEYS = {"args", "result", "progress"}
@@ -101,9 +101,10 @@ def test_all_attempts_in_their_order() -> None:
     history = [
         attempt(1, "error", error="ValueError: no\nTraceback ...\n  File ..."),
         attempt(2, "crashed", exit_code=-9, cpu_s=1.5, peak_rss_bytes=3 * 2**20),
-        attempt(4, "snoozed", progress='{"a":1}'),
+        attempt(4, "completed", progress='{"a":1}'),
     ]
-    found = told(status="COMPLETED", attempts=5, started_at=NOW_S - 5, completed_at=NOW_S - 2, history=history)
+    times: dict[str, Any] = {"started_at": NOW_S - 5, "completed_at": NOW_S - 2}
+    found = told(status="COMPLETED", attempts=5, ran_by=WORKER, history=history, **times)
     assert found == [
         "submitted; first claimed after 11 s",
         "attempt 1 claimed by pool/1 on h0st, pid 1234",
@@ -115,10 +116,10 @@ def test_all_attempts_in_their_order() -> None:
         "attempt 2 crashed (SIGKILL) after 2 s, uncharged",
         "used: 1.50 s of CPU, 3 MiB of memory",
         "attempt 4 claimed by pool/1 on h0st, pid 1234",
-        "attempt 4 snoozed after 2 s, uncharged",
+        "attempt 4 completed after 2 s",
         'progress: {"a": 1}',
-        "attempt 3 left no record: given back unstarted, or completed before a retry",
-        "attempt 5 claimed",
+        "attempt 3 left no record: given back unstarted",
+        "attempt 5 claimed by pool/1 on h0st, pid 1234",
         "COMPLETED, 3 s after its claim",
     ]
 

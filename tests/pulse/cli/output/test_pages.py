@@ -182,12 +182,9 @@ class TestJobs:
     def test_table(self) -> None:
         """A line for each job; tries that count, of those allowed; a long error is cut even where the text is piped."""
         dead = job(
-            status="DEAD_LETTERED",
-            attempts=7,
-            uncharged=2,
-            last_error="ValueError: no\nTraceback ...",
+            status="DEAD_LETTERED", attempts=7, uncharged=2, last_error="ValueError: no\nTraceback ...",
             submitted_at=NOW_S - 60,
-        )
+        )  # fmt: skip
         lines = plain_table(jobs_table(JobPageAnswer([dead]), NOW_S), None)
         assert lines[0].split() == ["id", "status", "name", "topic", "tries", "age", "error"]
         assert lines[1].split() == [str(ID), "DEAD_LETTERED", "resize", "images", "5/5", "60", "s", "ValueError:", "no"]
@@ -216,6 +213,17 @@ class TestJobs:
         assert shown["lease until"].endswith("(in 28 s)")
         assert shown["timeout"] == "90 s"
         assert "due" not in shown
+
+    def test_facts_of_a_completed_job(self) -> None:
+        """Where it ran, when, and for how long."""
+        times = {"started_at": NOW_S - 70, "completed_at": NOW_S - 60}
+        shown = {
+            label: cell.text
+            for label, cell in facts(job(status="COMPLETED", ran_by="h0st/b00t/42/1234.99/pool/1", **times), NOW_S)
+        }
+        assert shown["ran by"] == "pool/1 on h0st, pid 1234"
+        assert shown["claimed"].endswith("(70 s ago)")
+        assert shown["ended"].endswith("(60 s ago), 10 s after its claim")
 
     @pytest.mark.parametrize(
         ("exit_code", "shown"),
@@ -257,6 +265,8 @@ class TestSchedules:
     def test_facts(self) -> None:
         shown = {label: cell.text for label, cell in schedule_facts(ScheduleInfo(ID.bytes, "a", run_at=NOW_S), NOW_S)}
         assert (shown["topic"], shown["next"]) == ("the handler's", "never again")
+        paused = ScheduleInfo(ID.bytes, "a", run_at=NOW_S, next_run_at=NOW_S, paused=True)
+        assert dict(schedule_facts(paused, NOW_S))["next"].text == "paused"
         assert shown["args"] == "too long to be shown"
 
     @pytest.mark.parametrize(("given", "message"), [

@@ -107,28 +107,22 @@ def test_xmin(row: dict[str, Any], state: State) -> None:
     assert (row["name"] in found.text) == (state is not OK)
 
 
-@pytest.mark.parametrize(
-    ("row", "words"),
-    [
-        ({**HOLDER, "age_s": 61.0}, "session 7 (ann) is active since 61 s: SELECT 1"),
-        ({**HOLDER, "kind": "standby", "age_s": 61.0}, "standby of ann (walsender 7) by hot_standby_feedback"),
-        ({**HOLDER, "kind": "prepared transaction", "age_s": 61.0}, "prepared transaction 7 of ann since 61 s"),
-        ({**SLOT, "application": "wal2json"}, "replication slot 7 (wal2json, active)"),
-    ],
-)
+@pytest.mark.parametrize(("row", "words"), [
+    ({**HOLDER, "age_s": 61.0}, "session 7 (ann) is active since 61 s: SELECT 1"),
+    ({**HOLDER, "kind": "standby", "age_s": 61.0}, "standby of ann (walsender 7) by hot_standby_feedback"),
+    ({**HOLDER, "kind": "prepared transaction", "age_s": 61.0}, "prepared transaction 7 of ann since 61 s"),
+    ({**SLOT, "application": "wal2json"}, "replication slot 7 (wal2json, active)"),
+])  # fmt: skip
 def test_what_keeps_a_snapshot(row: dict[str, Any], words: str) -> None:
     assert blockers.xmin([{**row, "xids": 100_000}], GRACE_S).text == f"{words}, 100,000 transactions back"
 
 
-@pytest.mark.parametrize(
-    ("kind", "name", "command"),
-    [
-        ("session", "7", "SELECT pg_terminate_backend(7);"),
-        ("prepared transaction", "it's", "ROLLBACK PREPARED 'it''s';"),
-        ("replication slot", "gone", "SELECT pg_drop_replication_slot('gone');"),
-        ("standby", "8", "hot_standby_feedback = off at that standby"),
-    ],
-)
+@pytest.mark.parametrize(("kind", "name", "command"), [
+    ("session", "7", "SELECT pg_terminate_backend(7);"),
+    ("prepared transaction", "it's", "ROLLBACK PREPARED 'it''s';"),
+    ("replication slot", "gone", "SELECT pg_drop_replication_slot('gone');"),
+    ("standby", "8", "hot_standby_feedback = off at that standby"),
+])  # fmt: skip
 def test_what_ends_a_snapshot(kind: str, name: str, command: str) -> None:
     row = {**HOLDER, "kind": kind, "name": name, "age_s": 61.0, "xids": 1}
     assert blockers.xmin([row, row], GRACE_S).advice[-1] == command

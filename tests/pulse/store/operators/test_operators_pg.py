@@ -12,7 +12,8 @@ import structlog
 
 from pulse.protocol import HandlerInfo
 from pulse.store.operators.gate import GATE_CHANNEL, Expired
-from pulse.store.rows import Canceled, Wake
+from pulse.store.operators.jobs import RestartedJob
+from pulse.store.rows import Canceled, Completion, Wake
 from pulse.store.store import Store
 from pulse_actors.pause import REFRESH_S, Pause
 from pulse_actors.runtime.actor import Turn
@@ -28,6 +29,7 @@ from tests.support.store.helpers import (
     at,
     changes,
     claim,
+    fence,
     forge,
     history,
     new_id,
@@ -83,12 +85,32 @@ async def test_retry(store: Store, connection: Sql, status: str) -> None:
         last_error="boom", priority=4,
     )  # fmt: skip
     before = await read(connection, identity)
-    assert await store.retry([identity], now=at(7)) == {identity: Wake(TOPIC, 4, at(7).timestamp())}
+    had_completed = status == "COMPLETED"
+    found = {identity: RestartedJob(Wake(TOPIC, 4, at(7).timestamp()), had_completed)}
+    assert await store.retry([identity], now=at(7)) == found
     assert changes(before, await read(connection, identity)) == {
         "status": "PENDING", "uncharged": 5, "crashes": 0, "next_run_at": at(7), "completed_at": None, "result": None,
         "progress": None, "checkpoint": None,
     }  # fmt: skip
+    assert [one["outcome"] for one in await history(connection, identity)] == ["completed"] * had_completed
     assert [one.attempt for one in await claim(store, seconds=7)] == [6]
+
+
+async def test_each_run_of_a_job_that_is_retried_is_kept(store: Store, connection: Sql) -> None:
+    """While it is completed its row says who ran it; from a retry on its history does, run by run."""
+    identity = await forge(connection, "RUNNING", started_at=at(1), progress='"half"')
+    for attempt in (1, 2):
+        assert await store.complete([Completion(*fence(identity, attempt), "7")], now=at(attempt + 1))
+        assert (await read(connection, identity))["ran_by"] == WORKER
+        await store.retry([identity], now=at(attempt + 1))
+        row = await read(connection, identity)
+        assert (row["ran_by"], row["status"]) == (None, "PENDING")
+        await claim(store, seconds=attempt + 1)
+    runs = await history(connection, identity)
+    assert [(one["attempt"], one["worker"], one["outcome"], one["ended_at"], one["progress"]) for one in runs] == [
+        (1, WORKER, "completed", at(2), '"half"'), (2, WORKER, "completed", at(3), None)
+    ]  # fmt: skip
+    assert [one["started_at"] for one in runs] == [at(1), at(2)]
 
 
 @pytest.mark.parametrize("status", ACTIVE)

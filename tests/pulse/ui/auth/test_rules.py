@@ -40,14 +40,11 @@ def test_own_page(origin: str | None, site: str | None, own: bool) -> None:
     assert is_own_page("localhost:8470", origin, site) is own
 
 
-@pytest.mark.parametrize(
-    ("listen", "url"),
-    [
-        ("127.0.0.1:8470", "http://127.0.0.1:8470"),
-        ("[::1]:8470", "http://[::1]:8470"),
-        ("unix:/run/ui.sock", "http://localhost"),
-    ],
-)
+@pytest.mark.parametrize(("listen", "url"), [
+    ("127.0.0.1:8470", "http://127.0.0.1:8470"),
+    ("[::1]:8470", "http://[::1]:8470"),
+    ("unix:/run/ui.sock", "http://localhost"),
+])  # fmt: skip
 def test_what_is_typed_into_a_browser(listen: str, url: str) -> None:
     assert parse_listen(listen).url == url
 

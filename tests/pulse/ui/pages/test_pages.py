@@ -253,7 +253,7 @@ async def test_ticked_jobs_are_not_looked_for() -> None:
 
 async def test_unknown_is_not_none() -> None:
     """While the database is away the overview keeps the last counts with their age; no list is said to be empty."""
-    away = {"jobs": None, "database": {"ok": False, "error": "refused"}, "workers": []}
+    away: dict[str, Any] = {"jobs": None, "database": {"ok": False, "error": "refused"}, "workers": []}
     told = Told(supervisor={}, stats={}, status=away)
     at = browser(told)
     got = await at.ask("GET", "/")
@@ -273,6 +273,27 @@ async def test_unknown_is_not_none() -> None:
     got = await at.ask("GET", "/dead")
     assert "Unknown: the database is away." in got.text
     assert "no answer" not in got.text
+
+
+async def test_a_completed_job_runs_again_only_after_a_question() -> None:
+    """By its own button, and among ticked ones; what has run again cannot be undone, and no undo is offered."""
+    row = job(status="COMPLETED", last_error=None, ran_by="h0st/b00t/42/1234.99/pool/1")
+    key = uuid.UUID(bytes=row["id"])
+    done = {"done": [row["id"]], "refused": [], "completed": [row["id"]]}
+    at = browser(Told(status={}, jobs_get={"job": row}, jobs_retry=done))
+    questions = cast("Told", at.site.questions)
+    got = await at.ask("GET", f"/jobs/{key}")
+    assert "pool/1 on h0st, pid 1234" in got.text
+    assert "Retry…" in got.text
+    for path, form in ((f"/jobs/{key}/retry", {}), ("/bulk/preview", {"verb": "retry", "id": str(key)})):
+        got = await at.ask("POST", path, form)
+        assert "1 job has completed: it runs again, and that cannot be taken back." in got.text
+        assert "It can be taken back" not in got.text
+    assert questions.changed == []
+    await at.ask("POST", "/bulk/start", {"verb": "retry", "id": str(key)})
+    assert [kind for kind, _, _ in questions.changed] == ["jobs.retry"]
+    assert at.session is not None
+    assert not at.session.undos
 
 
 class Slow(Told):

@@ -7,6 +7,7 @@ import hashlib
 import re
 import socket
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -262,7 +263,7 @@ def test_tabs_keep_the_filters() -> None:
     ("stats", "workers", "wrong"),
     [(None, 0, False), ({"ready": 1}, 0, True), ({"ready": 1}, 1, False), ({"unhandled": 1}, 1, True), ({}, 0, False)],
 )
-def test_a_topic_without_what_runs_its_jobs_is_wrong(stats: dict[str, int] | None, workers: int, wrong: bool) -> None:
+def test_a_topic_without_what_runs_its_jobs_is_wrong(stats: dict[str, Any] | None, workers: int, wrong: bool) -> None:
     assert is_wrong(None if stats is None else TopicStats("t", **stats), workers) == wrong
 
 

@@ -103,6 +103,8 @@ def test_drain_with_reconnect_comes_back(tmp_path: Path) -> None:
         again = server.wait_child()
         assert again.hello["running"] == [pair(one)]
         assert again.hello["capacity"] == 10
+        (lost,) = [line for line in map(json.loads, pool.stderr.splitlines()) if line["event"] == "connection_lost"]
+        assert lost["level"] == "info"  # the server had sent a drain
         gate.touch()
         assert again.take_results(1)[0][2:4] == ["ok", '"through"']
 
@@ -117,7 +119,9 @@ def test_waits_for_a_server_that_is_not_there_yet() -> None:
             child.assign([job("nothing")])
             child.take_results(1)
             lines = [json.loads(line) for line in pool.stderr.splitlines()]
-            causes = [line["cause"] for line in lines if line["event"] == "waiting_for_server"]
+            waits = [line for line in lines if line["event"] == "waiting_for_server"]
+            causes = [line["cause"] for line in waits]
+            assert {line["level"] for line in waits} == {"info"}
             looked = f"nobody answers; looked at {server.path} (no such file or directory)"
             assert causes == [f"{looked}; pulse-supervisor starts a server"] * 2
 

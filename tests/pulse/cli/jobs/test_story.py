@@ -1,0 +1,37 @@
+"""What happened to a job, line by line."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+
+from pulse.cli.jobs.story import story
+from pulse.protocol.answers import AttemptInfo, JobInfo
+
+NOW_S = 1_900_000_000.0
+
+
+@pytest.mark.parametrize(("attempts", "said"), [(2, "attempt 1 left"), (4, "3 attempts (1 to 3) left")])
+def test_attempts_without_a_record(attempts: int, said: str) -> None:
+    job = JobInfo(UUID(int=7).bytes, status="PENDING", attempts=attempts, next_run_at=NOW_S)
+    assert any(cell.text.startswith(said) for line in story(job, NOW_S) for cell in line)
+
+
+@pytest.mark.parametrize(
+    ("attempt", "lines"),
+    [
+        (AttemptInfo(attempt=0, outcome="expired", ended_at=NOW_S), ["expired: not started in time"]),
+        (
+            AttemptInfo(attempt=1, outcome="error", started_at=NOW_S - 5, ended_at=NOW_S, error="no"),
+            ["attempt 1 claimed", "attempt 1 error after 5 s, charged", "no"],
+        ),
+        (AttemptInfo(attempt=1, outcome="released", ended_at=NOW_S), ["attempt 1 released, uncharged"]),
+        (AttemptInfo(attempt=1, outcome="canceled", ended_at=NOW_S), ["attempt 1 canceled"]),
+    ],
+    ids=lambda one: one.outcome if isinstance(one, AttemptInfo) else "",
+)
+def test_how_an_attempt_ended(attempt: AttemptInfo, lines: list[str]) -> None:
+    """One that never began has no number, no worker and no charge."""
+    job = JobInfo(UUID(int=7).bytes, status="CANCELED", attempts=1, history=[attempt])
+    assert ["".join(cell.text for cell in line[1:]) for line in story(job, NOW_S)] == lines

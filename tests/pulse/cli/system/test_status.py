@@ -1,0 +1,24 @@
+"""What `pulse ctl status` says where neither process answers."""
+
+from __future__ import annotations
+
+import pytest
+
+from pulse.cli.system.status import _neither
+from pulse.errors import ForbiddenError, NobodyAnswersError, PulseError
+
+SILENT, NO = NobodyAnswersError("no answer"), ForbiddenError("you may not")
+
+
+@pytest.mark.parametrize(
+    ("supervisor", "dispatcher", "told"), [(NO, SILENT, NO), (SILENT, NO, NO), (NO, ForbiddenError("nor you"), None)]
+)
+def test_a_refusal_says_more_than_silence(supervisor: PulseError, dispatcher: PulseError, told: object) -> None:
+    assert _neither(supervisor, dispatcher) is (told or dispatcher)
+
+
+def test_two_that_are_silent() -> None:
+    both = _neither(
+        NobodyAnswersError("nobody answers; looked at b"), NobodyAnswersError("nobody answers; looked at a")
+    )
+    assert (type(both), both.message) == (NobodyAnswersError, "nobody answers; looked at a; b")

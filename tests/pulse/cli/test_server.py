@@ -1,0 +1,25 @@
+"""Which server the commands ask, by the config file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pulse.cli.server import ServerHandle
+
+
+def test_the_config_file_is_read_where_there_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it, settings of a server that are wrong keep no client out."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("PULSE_CONFIG", raising=False)
+    monkeypatch.delenv("PULSE_RUNTIME_DIR", raising=False)
+    monkeypatch.setenv("PULSE_LEASE_S", "odd")
+    assert ServerHandle(None, 1.0)._socket() is None
+    monkeypatch.delenv("PULSE_LEASE_S")
+    named = tmp_path / "other.toml"
+    named.write_text('runtime_dir = "/run/b"\n', "utf-8")
+    (tmp_path / "pulse.toml").write_text('runtime_dir = "/run/a"\n', "utf-8")
+    assert ServerHandle(None, 1.0)._socket() == Path("/run/a/pulse.sock")
+    monkeypatch.setenv("PULSE_CONFIG", str(named))
+    assert ServerHandle(None, 1.0)._socket() == Path("/run/b/pulse.sock")
