@@ -31,7 +31,7 @@ def findings(status: StatusAnswer, silent: Mapping[str, str]) -> list[Finding]:
     """
     told = list(map(finding_of, status.findings or ()))
     known = {one.check for one in told}
-    found = [processes(status, silent), *([] if "database" in known else database(status.database)), *told]
+    found = [processes(status, silent), *(() if "database" in known else database(status.database)), *told]
     return bad_of(found)
 
 

@@ -46,7 +46,7 @@ class StateTab:
 
 def tabs_of(filters: Filters, standing: SystemSnapshot) -> list[StateTab]:
     """The tabs; they keep all other filters. With others set nobody has counted the jobs."""
-    counts = _counts(standing) if replace(filters, status=(), due="").is_any else {}
+    counts: Mapping[str, int] = _counts(standing) if replace(filters, status=(), due="").is_any else {}
     made: list[StateTab] = []
     for name, statuses, due in TABS:
         wanted = replace(filters, status=statuses, due=due, after="")
