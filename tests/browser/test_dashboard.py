@@ -154,6 +154,7 @@ def test_ticked_jobs_are_canceled_and_taken_back(visit: Visit, client: pulse.Cli
     ids = client.submit_many([{"name": "mark", "topic": "undone"} for _ in range(3)])
     page = visit()
     page.goto("/jobs?topic=undone")
+    assert page.locator("#verbs").is_hidden()
     page.check(f"input[value='{ids[0]}']")
     page.check(f"input[value='{ids[2]}']")
     page.click("button[value=cancel]")

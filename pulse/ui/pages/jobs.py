@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from http import HTTPStatus
@@ -46,7 +47,7 @@ class StateTab:
 
 def tabs_of(filters: Filters, standing: SystemSnapshot) -> list[StateTab]:
     """The tabs; they keep all other filters. With others set nobody has counted the jobs."""
-    counts = _counts(standing) if replace(filters, status=(), due="").is_any else {}
+    counts: Mapping[str, int] = _counts(standing) if replace(filters, status=(), due="").is_any else {}
     made: list[StateTab] = []
     for name, statuses, due in TABS:
         wanted = replace(filters, status=statuses, due=due, after="")
@@ -56,8 +57,8 @@ def tabs_of(filters: Filters, standing: SystemSnapshot) -> list[StateTab]:
 
 
 def _counts(standing: SystemSnapshot) -> Mapping[str, int]:
-    status = None if standing.counted is None else standing.counted.status
-    if status is None or status.jobs is None:
+    status = standing.status
+    if status.jobs is None:
         return {}
     waits = status.waiting
     some = {} if waits is None else {"Waiting": waits.ready, "Scheduled": waits.scheduled, "Retrying": waits.retrying}
@@ -82,7 +83,7 @@ async def listing(request: Request) -> Response:
     filters = Filters.of({key: request.query_params.getlist(key) for key in request.query_params})
     if filters.whole_id is not None:
         return RedirectResponse(f"/jobs/{filters.whole_id}", HTTPStatus.SEE_OTHER)
-    standing = await standing_of(request)
+    standing, answer = await asyncio.gather(standing_of(request), _asked(request, filters))
     context: dict[str, object] = {
         "filters": filters,
         "is_more": bool(filters.worker or filters.older or filters.newer or filters.oldest or filters.limit != LIMIT),
@@ -96,11 +97,20 @@ async def listing(request: Request) -> Response:
         "first": f"/jobs?{urlencode(filters.query())}",
     }
     try:
-        answer = await ask(request, "jobs.list", filters.page())
+        if isinstance(answer, PulseError):
+            raise answer
         context |= _shown(filters, answer)
     except PulseError as error:
         return await trouble(request, error, "jobs.html", **context)
     return await page(request, "jobs.html", context)
+
+
+async def _asked(request: Request, filters: Filters) -> Mapping[str, object] | PulseError:
+    """The server's answer, or why there is none; asked beside the state of the whole, so that both are in time."""
+    try:
+        return await ask(request, "jobs.list", filters.page())
+    except PulseError as error:
+        return error
 
 
 def _shown(filters: Filters, answer: Mapping[str, object]) -> dict[str, object]:

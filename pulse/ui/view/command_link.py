@@ -62,7 +62,7 @@ def linked(line: str, path: str = "") -> Markup:
         is_here = bool(here) and to == path
         link = Markup("{}").format(here) if is_here else Markup('<a href="{}">{}</a>').format(to, label)
         return Markup("{}{}{}").format(line[: found.start()], link, linked_rest(line[found.end() :], path))
-    if line.partition(" ")[0] in _COMMANDS:
+    if line.partition(" ")[0] in _COMMANDS and not line.endswith("."):  # else it is a sentence
         return Markup("<code>{}</code>").format(line)
     return Markup("{}").format(line)
 

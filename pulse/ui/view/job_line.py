@@ -4,26 +4,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 from markupsafe import Markup
 
 from pulse.common.text import duration
 from pulse.protocol.answers import JobInfo, Worker
-from pulse.ui.view.formatting import foreign, lasting, stamp
+from pulse.ui.view.formatting import lasting, stamp
 
 WAITING: Final = frozenset({"PENDING", "RETRYING"})
 _IDENTITY: Final = re.compile(r"(?P<host>[^/]+)/[^/]+/[^/]+/(?P<pid>\d+)\.\d+/(?P<name>.+)", re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
-class JobProgress:
-    """How far a handler says that it is; ``share``: from 0 to 1, ``text``: its words."""
+class JobProgress(msgspec.Struct, frozen=True):
+    """How far a handler says that it is, from 0 to 1, and in its words."""
 
-    share: float
-    text: str
+    share: Annotated[float, msgspec.Meta(ge=0, le=1)] = msgspec.field(name="value")
+    text: str = ""
 
 
 def when(job: JobInfo, now_s: float) -> Markup:
@@ -46,13 +44,9 @@ def took_s(began_s: float | None, ended_s: float | None) -> float | None:
 def progress_of(text: str | None) -> JobProgress | None:
     """The progress that a handler has told; None: it has told none, or nothing that is a share."""
     try:
-        told = msgspec.json.decode(text or "null")
+        return msgspec.json.decode(text or "null", type=JobProgress)
     except (msgspec.DecodeError, RecursionError):
         return None
-    value = told.get("value") if isinstance(told, dict) else None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
-        return None
-    return JobProgress(float(value), foreign(told.get("text") or "", 80))
 
 
 def worker_name(identity: str | None, workers: Iterable[Worker] | None) -> str:

@@ -82,7 +82,8 @@ async def test_a_traceback_is_shown_as_it_is() -> None:
 async def test_a_file_that_is_not_there_needs_no_login() -> None:
     """Nor does it show the menu of those who have logged in."""
     at, cookie = browser(Told(status={})), ""
-    for at.cookie, has_menu in ((at.cookie, True), (cookie, False)):
+    for known, has_menu in ((at.cookie, True), (cookie, False)):
+        at.cookie = known
         got = await at.ask("GET", "/static/none.js")
         assert (got.status, 'href="/jobs"' in got.text) == (404, has_menu)
 
