@@ -18,7 +18,7 @@ import select
 import signal
 import time
 from collections.abc import Callable, Generator, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Final
 
 import anyio
@@ -184,7 +184,7 @@ def _kill_once(is_condemned: Callable[[int], bool]) -> Generator[int | None, Non
                 yield None
             if not is_condemned(pid):  # nearly none is: the others are not even opened
                 continue
-            with suppress(ProcessLookupError, PermissionError):  # it is gone, or may not be signalled
+            with _gone_suppressed():
                 pidfd = os.pidfd_open(pid)
                 opened.callback(os.close, pidfd)
                 if is_condemned(pid):  # again: a process that gets the pid after this look is not signalled
@@ -193,6 +193,16 @@ def _kill_once(is_condemned: Callable[[int], bool]) -> Generator[int | None, Non
                     dying.append(pidfd)
         yield from dying
     return killed
+
+
+@contextmanager
+def _gone_suppressed() -> Generator[None]:
+    """A process that is gone (ESRCH, or EINVAL while it goes), or may not be signalled, is passed over."""
+    try:
+        yield
+    except OSError as error:
+        if processes.is_scarce(error):
+            raise
 
 
 def _wait_dead(pidfd: int, give_up_s: float) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import os
 import signal
@@ -72,6 +73,26 @@ def test_a_tree_is_not_over_while_nobody_can_look(free: int) -> None:
     with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], env=env) as child:
         until(lambda: process_tree.mark_of(child.pid) == mark, "it has its mark")
         assert anyio.run(run) == 1
+
+
+@pytest.mark.parametrize("code", [errno.ESRCH, errno.EINVAL, errno.EPERM, errno.EMFILE])
+def test_a_process_that_cannot_be_opened(code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is gone, or just going, is passed over; without a descriptor nobody knows."""
+
+    def refuse(_pid: int) -> int:
+        raise OSError(code, os.strerror(code))
+
+    mark = process_tree.new_mark()
+    with subprocess.Popen(["sleep", "60"], env={process_tree.MARK: mark}) as process:
+        until(lambda: process_tree.mark_of(process.pid) == mark, "its environment")
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "pidfd_open", refuse)
+            if code == errno.EMFILE:
+                with pytest.raises(OSError, match="Too many open files"):
+                    process_tree.kill_tree(mark)
+            else:
+                assert process_tree.kill_tree(mark) == 0
+        process.kill()
 
 
 def test_descriptors_are_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
