@@ -30,14 +30,7 @@ class LineLimit:
         self._left_out += count - taken
         return taken
 
-    def settle(self, now_s: float) -> int:
-        """How many lines the last period left out, once it is over; 0 from then on."""
-        if now_s < self._ends_s:
-            return 0
+    def settle(self) -> int:
+        """How many lines were left out since this was asked last."""
         left_out, self._left_out = self._left_out, 0
         return left_out
-
-    @property
-    def unsettled(self) -> int:
-        """How many lines were left out and not settled yet."""
-        return self._left_out

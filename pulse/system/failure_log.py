@@ -64,12 +64,10 @@ class FailureLog:
         self._log = log
         self._dead = LineLimit(MOST, PERIOD_S)
         self._failed = LineLimit(MOST, PERIOD_S)  # of its own: failures must not keep a dead letter out of the log
-        self._leaves_out = anyio.Event()
 
     def note(self, attempts: Sequence[FailedAttempt]) -> None:
         """Log these, as far as the limit allows."""
         now_s = time.monotonic()
-        self.settle(now_s)
         dead = [one for one in attempts if one.is_dead]
         failed = [one for one in attempts if not one.is_dead]
         for one in dead[: self._dead.take(len(dead), now_s)]:
@@ -92,26 +90,20 @@ class FailureLog:
                 outcome=one.outcome,
                 error=_first_line(one.error),
             )
-        if self._dead.unsettled or self._failed.unsettled:
-            self._leaves_out.set()
 
-    def settle(self, now_s: float = float("inf")) -> None:
-        """Say how many lines were left out; before *now_s*, monotonic, only those of periods that are over."""
-        if count := self._dead.settle(now_s):
+    def settle(self) -> None:
+        """Say how many lines were left out since the last time."""
+        if count := self._dead.settle():
             self._log.warning("failures_left_out", of="job_dead_lettered", count=count)
-        if count := self._failed.settle(now_s):
+        if count := self._failed.settle():
             self._log.info("failures_left_out", of="job_failed", count=count)
 
     async def run(self) -> None:
-        """Say after each period how many lines it left out, until cancelled; then say the rest."""
+        """Say now and then how many lines were left out, until cancelled; then say the rest."""
         try:
             while True:
-                await self._leaves_out.wait()
-                self._leaves_out = anyio.Event()
                 await anyio.sleep(PERIOD_S)
-                self.settle(time.monotonic())
-                if self._dead.unsettled or self._failed.unsettled:
-                    self._leaves_out.set()
+                self.settle()
         finally:
             self.settle()
 

@@ -8,8 +8,7 @@ from pulse.common.line_limit import LineLimit
 def test_a_period_has_so_many_lines_and_counts_the_others() -> None:
     limit = LineLimit(3, 10.0)
     assert [limit.take(2, 0.0), limit.take(2, 9.9), limit.take(2, 9.9)] == [2, 1, 0]
-    assert (limit.settle(9.9), limit.unsettled) == (0, 3)
-    assert (limit.settle(10.0), limit.settle(10.0)) == (3, 0)
+    assert (limit.settle(), limit.settle()) == (3, 0)
 
 
 def test_the_next_period_begins_with_its_first_line() -> None:

@@ -34,7 +34,7 @@ def test_a_line_names_the_job_and_the_first_line_of_its_error(log: FailureLog) -
     assert (other["event"], other["log_level"], other["error"]) == ("job_failed", "info", "x" * 500 + "…")
 
 
-async def test_a_storm_is_counted_when_its_period_is_over(log: FailureLog, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_storm_is_counted(log: FailureLog, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also when nothing fails after it; and failures leave no dead letter out."""
     monkeypatch.setattr(failure_log, "PERIOD_S", 0.05)
     log = FailureLog(structlog.get_logger())
