@@ -68,8 +68,6 @@ class FailureLog:
 
     def note(self, attempts: Sequence[FailedAttempt]) -> None:
         """Log these, as far as the limit allows."""
-        if not attempts:
-            return
         now_s = time.monotonic()
         self.settle(now_s)
         dead = [one for one in attempts if one.is_dead]

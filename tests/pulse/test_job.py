@@ -11,14 +11,9 @@ from pulse.job import HandlerProcess, Job, Status, handler_process
 
 START = datetime(2030, 1, 1, tzinfo=UTC)
 ENDED = Job(
-    id=UUID(int=1),
-    name="n",
-    topic="t",
-    status=Status.COMPLETED,
-    started_at=START,
-    completed_at=START + timedelta(seconds=2.5),
-    ran_by="h0st/b00t/42/1234.99/pool/1",
-)
+    id=UUID(int=1), name="n", topic="t", status=Status.COMPLETED, started_at=START,
+    completed_at=START + timedelta(seconds=2.5), ran_by="h0st/b00t/42/1234.99/pool/1",
+)  # fmt: skip
 
 
 def test_a_completed_job_says_where_it_ran_and_how_long() -> None:

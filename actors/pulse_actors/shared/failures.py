@@ -20,8 +20,6 @@ def failed_attempts(endings: Sequence[Ending], ended: Sequence[Ended]) -> list[F
         endings: The ends that were to be written.
         ended: Those that were.
     """
-    if not ended:
-        return []
     failures = {(one.id, one.attempt): one for one in endings if one.kind in _FAILURES}
     found: list[FailedAttempt] = []
     for one in ended:

@@ -11,16 +11,17 @@ from typing import Final, cast
 
 import click
 
-from pulse.cli.lazy import examples
+from pulse.cli.lazy import did_you_mean, examples
 from pulse.cli.options import ACTORS, TextParam, completing
 from pulse.cli.output.render import Line, Screen, foreign
 from pulse.cli.server import ServerHandle, current_server
-from pulse.common.text import one_line, printable
+from pulse.common.text import one_line, printable, shell_word
 from pulse.errors import NobodyAnswersError
 from pulse.protocol.answers import LogPage, read
 from pulse.system.log_forward import LEVELS
 
 _STYLES: Final = {"debug": "dim", "info": "green", "warning": "yellow", "error": "bold red", "critical": "bold red"}
+_ACTORS: Final = ("supervisor", *ACTORS)
 _WAIT_S: Final = 5.0  # of one question for lines that are yet to come
 _RETRY_S: Final = 0.5
 _PLAIN: Final = frozenset({"event", "level", "timestamp", "actor", "exception"})
@@ -41,7 +42,7 @@ _PLAIN: Final = frozenset({"event", "level", "timestamp", "actor", "exception"})
 @click.option(
     "--actor",
     type=TextParam("name", 64),
-    shell_complete=completing(("supervisor", *ACTORS)),
+    shell_complete=completing(_ACTORS),
     metavar="NAME",
     help="Only lines of dispatcher, scheduler, watchdog, pause, pool, metrics or supervisor.",
 )
@@ -52,6 +53,8 @@ def logs(*, follow: bool, lines: int, level: str | None, actor: str | None, as_j
 
     It is the supervisor that answers, so this works while the dispatcher or the database is down.
     """
+    if actor is not None and actor not in _ACTORS and (question := did_you_mean(actor, _ACTORS)):
+        click.echo(f"pulse: no actor is known as {shell_word(actor)}.{question}", err=True)
     tail = Tail(current_server(), {"level": level, "actor": actor})
     screen = None if as_json else Screen()
     for page in itertools.chain(tail.newest(lines), tail.following() if follow else ()):

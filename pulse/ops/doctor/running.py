@@ -31,8 +31,8 @@ def findings(status: StatusAnswer, silent: Mapping[str, str]) -> list[Finding]:
     """
     told = list(map(finding_of, status.findings or ()))
     known = {one.check for one in told}
-    found = [processes(status, silent), *(() if "database" in known else database(status.database)), *told]
-    return bad_of(found)
+    of_database = () if "database" in known else database(status.database)
+    return bad_of([processes(status, silent), *of_database, *told])
 
 
 def finding_of(told: FindingInfo) -> Finding:

@@ -74,6 +74,7 @@ class _Reloader:
 
     async def run(self) -> int:
         self._signals.install()
+        code = 0
         async with anyio.create_task_group() as group:
             group.start_soon(self._watch_files)
             group.start_soon(self._watch_signals)

@@ -48,7 +48,7 @@ READING = {
     f"ctl jobs stack {JOB}": Told(
         "jobs.stack", ("worker", "pid", "stack"), 'attempt 2, pid 7, h/b/1/7.8/w\n\nFile "a.py"'
     ),
-    "ctl workers": Told("workers.list", ("workers",), "1/10  images, default  resize\n"),
+    "ctl workers": Told("workers.list", ("workers",), "0/10 +1  images, default  resize\n"),
     "ctl dispatch status": GATE,
     "ctl schedules list": Told("schedules.list", ("schedules", "next"), "30 6 * * 1-5 Europe/Berlin  in "),
     f"ctl schedules get {SCHEDULE}": SCHEDULED,
@@ -189,10 +189,10 @@ class TestOutput:
         }
         assert "handler resize: backoff fixed:1" in shown
         assert [line.split() for line in table.out.splitlines()] == [
-            ["topic", "ready", "oldest", "running", "later", "workers", "policy"],
+            ["topic", "waiting", "oldest", "running", "scheduled", "retrying", "unhandled", "workers", "policy"],
             ["(the", "server)", "max-attempts", "5"],
             ["images", "ageing", "60"],
-            ["mail", "~7", "90", "s", "0", "0", "0"],
+            ["mail", "~7", "90", "s", "0", "0", "0", "0", "0"],
             ["night", "(paused)"],
         ]
         assert table.err == "more: repeat with --after $'\\x1b[31m'\n"

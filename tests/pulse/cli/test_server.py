@@ -12,8 +12,8 @@ from pulse.cli.server import ServerHandle
 def test_the_config_file_is_read_where_there_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without it, settings of a server that are wrong keep no client out."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("PULSE_CONFIG", raising=False)
-    monkeypatch.delenv("PULSE_RUNTIME_DIR", raising=False)
+    for name in ("PULSE_CONFIG", "PULSE_RUNTIME_DIR", "PULSE_CONNECT"):
+        monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PULSE_LEASE_S", "odd")
     assert ServerHandle(None, 1.0)._socket() is None
     monkeypatch.delenv("PULSE_LEASE_S")

@@ -92,16 +92,13 @@ def test_which_server_is_asked(tmp_path: Path) -> None:
         assert [str(one) for one in find_servers(text, {**env, **more})][:1] == places
 
 
-@pytest.mark.parametrize(
-    ("address", "said"),
-    [
-        ("http://h:1", "is no address of a server"),
-        ("tls://h", "is no address of a server"),
-        ("tls://h:0", "is no address of a server"),
-        ("tls://@h:1", "is no address of a server"),
-        ("tls://ann:word@h:1", r"'tls://ann:\*\*\*@h:1' has a password in it"),
-    ],
-)
+@pytest.mark.parametrize(("address", "said"), [
+    ("http://h:1", "is no address of a server"),
+    ("tls://h", "is no address of a server"),
+    ("tls://h:0", "is no address of a server"),
+    ("tls://@h:1", "is no address of a server"),
+    ("tls://ann:word@h:1", r"'tls://ann:\*\*\*@h:1' has a password in it"),
+])  # fmt: skip
 def test_what_is_no_address(address: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         parse_address(address)

@@ -80,27 +80,24 @@ def test_who_has_no_id_gets_one() -> None:
     assert len(first) == len(third) == 16
 
 
-@pytest.mark.parametrize(
-    ("job", "text"),
-    [
-        ({"name": "a", "args": [1]}, "args must be an object of keyword arguments, not list"),
-        ({"name": "a", "args": "{}"}, "args must be an object of keyword arguments, not str"),
-        ({"name": "a", "args": {"x": float("nan")}}, "args are not JSON: "),
-        ({"name": "a", "args": {"x": {1}}}, "args are not JSON: Object of type set"),
-        ({"name": "a", "args": {"x": "\0"}}, "args are not storable: it contains a NUL character"),
-        ({"name": "a", "args": {"x": "\ud800"}}, "args are not storable: it contains a lone surrogate"),
-        ({"name": "a", "id": "not a uuid"}, "not a UUID: 'not a uuid'"),
-        ({"name": "a", "id": 7}, "not a UUID: 7"),
-        ({"name": "a", "run_at": datetime(2030, 1, 1)}, "run_at has no time zone"),  # noqa: DTZ001 - what is tested
-        ({"name": "a", "run_at": "tomorrow"}, "run_at must be an aware datetime or Unix seconds, not 'tomorrow'"),
-        ({"name": "a", "run_at": float("nan")}, "run_at must be"),
-        ({"name": "a", "run_at": 1.0, "delay_s": 1.0}, "give run_at or delay_s, not both"),
-        ({"name": "a", "expires_at": 1.0, "expires_in_s": 1.0}, "give expires_at or expires_in_s, not both"),
-        ({"name": "a", "prioritty": 1}, "unknown key 'prioritty'"),
-        ({"args": {}}, "a job has no name"),
-        ("a", "a job is a mapping with name and args, not str"),
-    ],
-)
+@pytest.mark.parametrize(("job", "text"), [
+    ({"name": "a", "args": [1]}, "args must be an object of keyword arguments, not list"),
+    ({"name": "a", "args": "{}"}, "args must be an object of keyword arguments, not str"),
+    ({"name": "a", "args": {"x": float("nan")}}, "args are not JSON: "),
+    ({"name": "a", "args": {"x": {1}}}, "args are not JSON: Object of type set"),
+    ({"name": "a", "args": {"x": "\0"}}, "args are not storable: it contains a NUL character"),
+    ({"name": "a", "args": {"x": "\ud800"}}, "args are not storable: it contains a lone surrogate"),
+    ({"name": "a", "id": "not a uuid"}, "not a UUID: 'not a uuid'"),
+    ({"name": "a", "id": 7}, "not a UUID: 7"),
+    ({"name": "a", "run_at": datetime(2030, 1, 1)}, "run_at has no time zone"),  # noqa: DTZ001 - what is tested
+    ({"name": "a", "run_at": "tomorrow"}, "run_at must be an aware datetime or Unix seconds, not 'tomorrow'"),
+    ({"name": "a", "run_at": float("nan")}, "run_at must be"),
+    ({"name": "a", "run_at": 1.0, "delay_s": 1.0}, "give run_at or delay_s, not both"),
+    ({"name": "a", "expires_at": 1.0, "expires_in_s": 1.0}, "give expires_at or expires_in_s, not both"),
+    ({"name": "a", "prioritty": 1}, "unknown key 'prioritty'"),
+    ({"args": {}}, "a job has no name"),
+    ("a", "a job is a mapping with name and args, not str"),
+])  # fmt: skip
 def test_refused_jobs(job: Any, text: str) -> None:
     for jobs, said in (([{"name": "good"}, job], text), ([], "no jobs")):
         with pytest.raises(BadRequestError, match=re.escape(said)) as caught:
@@ -108,17 +105,14 @@ def test_refused_jobs(job: Any, text: str) -> None:
         assert "\n" not in caught.value.message
 
 
-@pytest.mark.parametrize(
-    ("ask", "said"),
-    [
-        (lambda: requests.change([JOB], None, None), "neither topic nor priority is given"),
-        (lambda: requests.change([], "t", None), "no ids"),
-        (lambda: requests.pause(for_s=1.0, until=1.0), "give for_s or until, not both"),
-        (lambda: requests.set_topic("t", {}), "nothing to set for 't'"),
-        (lambda: requests.unset_topic("t", ["tries"]), "unknown option 'tries' of topic 't'"),
-        (lambda: schedule_requests.update_schedule(JOB, {"every_s": 1.0, "cron": "* * * * *"}), "at most one of cron"),
-    ],
-)
+@pytest.mark.parametrize(("ask", "said"), [
+    (lambda: requests.change([JOB], None, None), "neither topic nor priority is given"),
+    (lambda: requests.change([], "t", None), "no ids"),
+    (lambda: requests.pause(for_s=1.0, until=1.0), "give for_s or until, not both"),
+    (lambda: requests.set_topic("t", {}), "nothing to set for 't'"),
+    (lambda: requests.unset_topic("t", ["tries"]), "unknown option 'tries' of topic 't'"),
+    (lambda: schedule_requests.update_schedule(JOB, {"every_s": 1.0, "cron": "* * * * *"}), "at most one of cron"),
+])  # fmt: skip
 def test_what_is_not_sent(ask: Callable[[], object], said: str) -> None:
     with pytest.raises(BadRequestError, match=said):
         ask()

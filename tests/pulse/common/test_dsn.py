@@ -40,19 +40,16 @@ def test_passwords_are_hidden(dsn: str, shown: str) -> None:
     assert redact_dsn(dsn) == shown
 
 
-@pytest.mark.parametrize(
-    ("dsn", "urls"),
-    [
-        ("postgresql:///db", ["postgresql:///db"]),
-        ("postgresql:///db?host=/run/x&port=5", ["postgresql:///db?host=/run/x&port=5"]),
-        ("postgresql://u@a:1,b:2/db?x=1", ["postgresql://u@a:1/db?x=1", "postgresql://u@b:2/db?x=1"]),
-        ("postgresql:///db?host=a,b&port=1,2", ["postgresql:///db?host=a&port=1", "postgresql:///db?host=b&port=2"]),
-        (
-            "host=a,b port=1 dbname=db",
-            ["postgresql:///?host=a&port=1&dbname=db", "postgresql:///?host=b&port=1&dbname=db"],
-        ),
-    ],
-)
+@pytest.mark.parametrize(("dsn", "urls"), [
+    ("postgresql:///db", ["postgresql:///db"]),
+    ("postgresql:///db?host=/run/x&port=5", ["postgresql:///db?host=/run/x&port=5"]),
+    ("postgresql://u@a:1,b:2/db?x=1", ["postgresql://u@a:1/db?x=1", "postgresql://u@b:2/db?x=1"]),
+    ("postgresql:///db?host=a,b&port=1,2", ["postgresql:///db?host=a&port=1", "postgresql:///db?host=b&port=2"]),
+    (
+        "host=a,b port=1 dbname=db",
+        ["postgresql:///?host=a&port=1&dbname=db", "postgresql:///?host=b&port=1&dbname=db"],
+    ),
+])  # fmt: skip
 def test_each_host_has_a_url(dsn: str, urls: list[str]) -> None:
     assert hosts_of(dsn) == urls
 

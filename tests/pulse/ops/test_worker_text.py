@@ -20,16 +20,13 @@ def test_places_are_what_runs_at_once() -> None:
     assert [load_of(one) for one in (FULL, idle, LEAVING)] == ["10/10 +18", "0/10", "2"]
 
 
-@pytest.mark.parametrize(
-    ("worker", "state"),
-    [
-        (Worker(condition="stopped", draining=True), "stopped (SIGSTOP)"),
-        (Worker(condition="blocked"), "hangs"),
-        (Worker(condition="silent", silent=True), "silent"),
-        (LEAVING, "draining"),
-        (FULL, ""),
-    ],
-)
+@pytest.mark.parametrize(("worker", "state"), [
+    (Worker(condition="stopped", draining=True), "stopped (SIGSTOP)"),
+    (Worker(condition="blocked"), "hangs"),
+    (Worker(condition="silent", silent=True), "silent"),
+    (LEAVING, "draining"),
+    (FULL, ""),
+])  # fmt: skip
 def test_what_is_the_matter(worker: Worker, state: str) -> None:
     assert state_of(worker) == state
 

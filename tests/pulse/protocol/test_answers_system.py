@@ -126,6 +126,7 @@ def ask_about_jobs(whole: Whole, heard: Heard) -> None:
     assert ask("jobs.retry", ids=[waiting, running])["done"]
     gate.touch()
     until(lambda: ask("jobs.get", id=running)["job"]["status"] == "COMPLETED", "it ends")
+    assert ask("jobs.retry", ids=[running])["completed"] == [running]
     ask("jobs.delete", ids=[failing, waiting])
 
 

@@ -160,9 +160,7 @@ CHECKS: Final = [
     _object("jobs", "jobs_args"),
     _column("attempts", "attempts_attempt_check", "attempt", good=("0", "9"), bad=("-1",)),
     _column(
-        "attempts",
-        "attempts_outcome_check",
-        "outcome",
+        "attempts", "attempts_outcome_check", "outcome",
         good=[f"'{outcome}'" for outcome in (*OUTCOMES, "canceled", "expired", "completed")],
         bad=("''", "'ERROR'", "'ok'", "'unassigned'"),
     ),

@@ -133,7 +133,8 @@ async def retry_jobs(on: RequestContext, body: protocol.ByIds) -> Answer:
         await _note(store, "jobs.retry", body, list(retried))
     _wake(on, (one.wake for one in retried.values()))
     answer = await _done_and_refused(on, body.ids, set(retried), conflicts=held)
-    return {**answer, "completed": [job for job, one in retried.items() if one.had_completed]}
+    completed = [job for job, one in retried.items() if one.had_completed]
+    return {**answer, "completed": completed} if completed else answer
 
 
 async def delete_jobs(on: RequestContext, body: protocol.ByIds) -> Answer:

@@ -61,7 +61,7 @@ def test_an_assignment_has_all_that_a_handler_needs(system: System, client: Peer
 
 
 def test_a_worker_is_drained(system: System, client: Peer, topic: str) -> None:
-    """It gets no more jobs, and the order to end; the audit has it. Nobody else can be drained."""
+    """It receives `drain` and gets no more jobs; the audit has an entry. Nobody else can be drained."""
     with system.worker("leaving", topics=[topic]) as worker:
         (row,) = [one for one in client.call("workers.list")["workers"] if one["topics"] == [topic]]
         assert not row["draining"]

@@ -18,19 +18,15 @@ def test_attempts_without_a_record(attempts: int, said: str) -> None:
     assert any(cell.text.startswith(said) for line in story(job, NOW_S) for cell in line)
 
 
-@pytest.mark.parametrize(
-    ("attempt", "lines"),
-    [
-        (AttemptInfo(attempt=0, outcome="expired", ended_at=NOW_S), ["expired: not started in time"]),
-        (
-            AttemptInfo(attempt=1, outcome="error", started_at=NOW_S - 5, ended_at=NOW_S, error="no"),
-            ["attempt 1 claimed", "attempt 1 error after 5 s, charged", "no"],
-        ),
-        (AttemptInfo(attempt=1, outcome="released", ended_at=NOW_S), ["attempt 1 released, uncharged"]),
-        (AttemptInfo(attempt=1, outcome="canceled", ended_at=NOW_S), ["attempt 1 canceled"]),
-    ],
-    ids=lambda one: one.outcome if isinstance(one, AttemptInfo) else "",
-)
+@pytest.mark.parametrize(("attempt", "lines"), [
+    (AttemptInfo(attempt=0, outcome="expired", ended_at=NOW_S), ["expired: not started in time"]),
+    (
+        AttemptInfo(attempt=1, outcome="error", started_at=NOW_S - 5, ended_at=NOW_S, error="no"),
+        ["attempt 1 claimed", "attempt 1 error after 5 s, charged", "no"],
+    ),
+    (AttemptInfo(attempt=1, outcome="released", ended_at=NOW_S), ["attempt 1 released, uncharged"]),
+    (AttemptInfo(attempt=1, outcome="canceled", ended_at=NOW_S), ["attempt 1 canceled"]),
+], ids=lambda one: one.outcome if isinstance(one, AttemptInfo) else "")  # fmt: skip
 def test_how_an_attempt_ended(attempt: AttemptInfo, lines: list[str]) -> None:
     """One that never began has no number, no worker and no charge."""
     job = JobInfo(UUID(int=7).bytes, status="CANCELED", attempts=1, history=[attempt])

@@ -106,22 +106,13 @@ def test_all_attempts_in_their_order() -> None:
     times: dict[str, Any] = {"started_at": NOW_S - 5, "completed_at": NOW_S - 2}
     found = told(status="COMPLETED", attempts=5, ran_by=WORKER, history=history, **times)
     assert found == [
-        "submitted; first claimed after 11 s",
-        "attempt 1 claimed by pool/1 on h0st, pid 1234",
-        "attempt 1 error after 2 s, charged",
-        "why: ValueError: no",
-        "Traceback ...",
-        "File ...",
-        "attempt 2 claimed by pool/1 on h0st, pid 1234",
-        "attempt 2 crashed (SIGKILL) after 2 s, uncharged",
-        "used: 1.50 s of CPU, 3 MiB of memory",
-        "attempt 4 claimed by pool/1 on h0st, pid 1234",
-        "attempt 4 completed after 2 s",
-        'progress: {"a": 1}',
-        "attempt 3 left no record: given back unstarted",
-        "attempt 5 claimed by pool/1 on h0st, pid 1234",
-        "COMPLETED, 3 s after its claim",
-    ]
+        "submitted; first claimed after 11 s", "attempt 1 claimed by pool/1 on h0st, pid 1234",
+        "attempt 1 error after 2 s, charged", "why: ValueError: no", "Traceback ...", "File ...",
+        "attempt 2 claimed by pool/1 on h0st, pid 1234", "attempt 2 crashed (SIGKILL) after 2 s, uncharged",
+        "used: 1.50 s of CPU, 3 MiB of memory", "attempt 4 claimed by pool/1 on h0st, pid 1234",
+        "attempt 4 completed after 2 s", 'progress: {"a": 1}', "attempt 3 left no record: given back unstarted",
+        "attempt 5 claimed by pool/1 on h0st, pid 1234", "COMPLETED, 3 s after its claim",
+    ]  # fmt: skip
 
 
 def test_a_traceback_is_shown_once() -> None:

@@ -15,10 +15,3 @@ SILENT, NO = NobodyAnswersError("no answer"), ForbiddenError("you may not")
 )
 def test_a_refusal_says_more_than_silence(supervisor: PulseError, dispatcher: PulseError, told: object) -> None:
     assert _neither(supervisor, dispatcher) is (told or dispatcher)
-
-
-def test_two_that_are_silent() -> None:
-    both = _neither(
-        NobodyAnswersError("nobody answers; looked at b"), NobodyAnswersError("nobody answers; looked at a")
-    )
-    assert (type(both), both.message) == (NobodyAnswersError, "nobody answers; looked at a; b")

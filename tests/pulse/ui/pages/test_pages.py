@@ -16,6 +16,7 @@ from pulse.errors import BadRequestError, NobodyAnswersError
 from pulse.ui.app import make_app
 from pulse.ui.data.poller import Poller
 from pulse.ui.pages import dead, topics
+from pulse.ui.rendering import unknown
 from tests.support.commandline.cli_answers import job, stats
 from tests.support.servers.dashboard import Browser, Told, site_of
 
@@ -78,6 +79,38 @@ async def test_a_traceback_is_shown_as_it_is() -> None:
     assert '<span class="err">ValueError: no</span>' in got.text
 
 
+async def test_a_file_that_is_not_there_needs_no_login() -> None:
+    """Nor does it show the menu of those who have logged in."""
+    at, cookie = browser(Told(status={})), ""
+    for known, has_menu in ((at.cookie, True), (cookie, False)):
+        at.cookie = known
+        got = await at.ask("GET", "/static/none.js")
+        assert (got.status, 'href="/jobs"' in got.text) == (404, has_menu)
+
+
+async def test_a_worker_that_has_gone_is_not_drained() -> None:
+    at = browser(Told(status={"workers": [{"identity": "here", "name": "w"}]}))
+    for identity, status in (("here", 200), ("gone", 404)):
+        assert (await at.ask("GET", f"/workers/drain?worker={identity}")).status == status
+
+
+async def test_nobody_is_asked_while_nobody_answers() -> None:
+    """The overview says why once, and is there at once."""
+    asked: list[object] = []
+
+    def page(body: Mapping[str, Any]) -> dict[str, object]:
+        asked.append(body)
+        return {"jobs": []}
+
+    at = browser(Told(supervisor={}, jobs_list=page))
+    standing = await at.site.poller.latest(0.0)
+    assert standing.cause is not None
+    assert (await at.ask("GET", "/")).status == 200
+    assert asked == []
+    silent, refusal = NobodyAnswersError("no answer"), BadRequestError("odd")
+    assert [unknown(one, standing) for one in (silent, refusal)] == [f"Unknown: {standing.cause}.", "odd"]
+
+
 async def test_odd_urls() -> None:
     at = browser(Told(status={}))
     for path in (
@@ -137,6 +170,8 @@ async def test_a_form_that_changes_nothing_is_not_sent() -> None:
         got = await at.ask("POST", "/topics/save", {"topic": "t", "max_attempts": given})
         assert (got.status, got.headers["location"]) == (303, "/topics/view?topic=t")
         assert [body["policy"] for _, body, _ in questions.changed] == sent
+    await at.ask("POST", "/topics/save", {"topic": "t", "max_attempts": "3", "backoff": "fixed:2m"})
+    assert questions.changed[-1][1]["policy"] == {"backoff": "fixed:120"}
 
 
 async def test_an_action_that_no_schedule_has_is_not_sent() -> None:

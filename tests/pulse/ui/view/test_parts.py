@@ -57,7 +57,9 @@ class TestFilters:
         assert Filters.of({"limit": ["99999"]}).limit == 50
         assert Filters.of({"limit": ["0"]}).limit == 1
 
-    @pytest.mark.parametrize("given", [{"status": ["NONE"]}, {"schedule": ["x"]}, {"older": ["soon"]}])
+    @pytest.mark.parametrize(
+        "given", [{"status": ["NONE"]}, {"due": ["soon"]}, {"schedule": ["x"]}, {"older": ["soon"]}]
+    )
     def test_wrong(self, given: dict[str, list[str]]) -> None:
         with pytest.raises(BadRequestError, match=rf"{next(iter(given))} is .* allowed"):
             Filters.of(given).wire()
@@ -145,6 +147,14 @@ class TestScheduleForm:
         assert body_of(self.GIVEN, {**self.GIVEN, "topic": "t", "priority": "4"}) == {"topic": None, "priority": 0}
         assert body_of(self.GIVEN, self.GIVEN) == {}
 
+    def test_durations(self) -> None:
+        """As elsewhere: with units, or in seconds."""
+        given = {**self.GIVEN, "kind": "every", "every": "1m30s", "timeout_s": "5m", "jitter_s": "0"}
+        body = body_of(given)
+        assert (body["every"], body["timeout_s"], body["jitter_s"]) == (90.0, 300.0, 0.0)
+        with pytest.raises(BadRequestError, match=r"^every is 'soon': a length of time, as 90 \(seconds\), "):
+            body_of({**given, "every": "soon"})
+
     @pytest.mark.parametrize(
         "wrong",
         [{"kind": "x"}, {"name": ""}, {"cron": ""}, {"args": "[]"}, {"args": "{"}, {"priority": "x"}, {"ends_at": "x"}],
@@ -206,31 +216,25 @@ class TestShown:
 
 
 class TestJobLine:
-    @pytest.mark.parametrize(
-        ("columns", "words"),
-        [
-            ({"status": "RUNNING", "started_at": NOW_S - 65}, "for 65 s"),
-            ({"status": "PENDING", "next_run_at": NOW_S - 65}, "for 65 s"),
-            ({"status": "RETRYING", "next_run_at": NOW_S + 65}, "in 65 s"),
-            ({"status": "COMPLETED", "started_at": NOW_S - 67, "completed_at": NOW_S - 65}, "took 2 s, 65 s ago"),
-            ({"status": "CANCELED", "started_at": NOW_S - 67, "completed_at": NOW_S - 65}, "65 s ago"),
-        ],
-    )
+    @pytest.mark.parametrize(("columns", "words"), [
+        ({"status": "RUNNING", "started_at": NOW_S - 65}, "for 65 s"),
+        ({"status": "PENDING", "next_run_at": NOW_S - 65}, "for 65 s"),
+        ({"status": "RETRYING", "next_run_at": NOW_S + 65}, "in 65 s"),
+        ({"status": "COMPLETED", "started_at": NOW_S - 67, "completed_at": NOW_S - 65}, "took 2 s, 65 s ago"),
+        ({"status": "CANCELED", "started_at": NOW_S - 67, "completed_at": NOW_S - 65}, "65 s ago"),
+    ])  # fmt: skip
     def test_when(self, columns: dict[str, object], words: str) -> None:
         assert when(job(**columns), NOW_S).striptags() == words
 
-    @pytest.mark.parametrize(
-        ("text", "far"),
-        [
-            ('{"value": 0.25, "text": "a quarter"}', JobProgress(0.25, "a quarter")),
-            ('{"value": 1}', JobProgress(1.0, "")),
-            ('{"value": 7}', None),
-            ('{"value": true}', None),
-            ("[0.5]", None),
-            ("{broken", None),
-            (None, None),
-        ],
-    )
+    @pytest.mark.parametrize(("text", "far"), [
+        ('{"value": 0.25, "text": "a quarter"}', JobProgress(0.25, "a quarter")),
+        ('{"value": 1}', JobProgress(1.0, "")),
+        ('{"value": 7}', None),
+        ('{"value": true}', None),
+        ("[0.5]", None),
+        ("{broken", None),
+        (None, None),
+    ])  # fmt: skip
     def test_progress(self, text: str | None, far: JobProgress | None) -> None:
         assert progress_of(text) == far
 
@@ -267,23 +271,20 @@ def test_a_topic_without_what_runs_its_jobs_is_wrong(stats: dict[str, Any] | Non
     assert is_wrong(None if stats is None else TopicStats("t", **stats), workers) == wrong
 
 
-@pytest.mark.parametrize(
-    ("line", "to", "words"),
-    [
-        (f"Its attempts: pulse ctl jobs get {ID}", f"/jobs/{ID}", "Its attempts: its page"),
-        (f"Where: pulse ctl jobs stack {ID}; more", f"/jobs/{ID}/stack", "Where: its stack; more"),
-        ("pulse ctl jobs list --status RUNNING --topic 'a b'", "/jobs?status=RUNNING&amp;topic=a+b", "list these jobs"),
-        ("pulse ctl dispatch resume --topic images", "/topics/view?topic=images", "resume"),
-        ("pulse ctl dispatch resume", "/gate", "resume"),
-        (
-            "When the cause is gone: pulse ctl jobs retry ID…",
-            "/dead",
-            "When the cause is gone: retry them under Dead letters",
-        ),
-        ("kill -CONT 7", None, "kill -CONT 7"),
-        ("pulse goes on by <itself>.", None, "pulse goes on by &lt;itself&gt;."),
-    ],
-)
+@pytest.mark.parametrize(("line", "to", "words"), [
+    (f"Its attempts: pulse ctl jobs get {ID}", f"/jobs/{ID}", "Its attempts: its page"),
+    (f"Where: pulse ctl jobs stack {ID}; more", f"/jobs/{ID}/stack", "Where: its stack; more"),
+    ("pulse ctl jobs list --status RUNNING --topic 'a b'", "/jobs?status=RUNNING&amp;topic=a+b", "list these jobs"),
+    ("pulse ctl dispatch resume --topic images", "/topics/view?topic=images", "resume"),
+    ("pulse ctl dispatch resume", "/gate", "resume"),
+    (
+        "When the cause is gone: pulse ctl jobs retry ID…",
+        "/dead",
+        "When the cause is gone: retry them under Dead letters",
+    ),
+    ("kill -CONT 7", None, "kill -CONT 7"),
+    ("pulse goes on by <itself>.", None, "pulse goes on by &lt;itself&gt;."),
+])  # fmt: skip
 def test_commands_are_links(line: str, to: str | None, words: str) -> None:
     text = linked(line)
     assert (f'href="{to}"' in text) == (to is not None)
