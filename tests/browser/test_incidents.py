@@ -269,7 +269,7 @@ def test_dashboard(setting: Setting, visit: Callable[..., Page], picture: Callab
     page = visit(viewport=WIDE)
     for number, (path, words) in enumerate(CAUSES[cause].items()):
         page.goto(path.format(**setting.known))
-        wait_words(page, setting.words(words))
+        wait_words(page, [word for word in setting.words(words) if not word.startswith("pulse ctl ")])  # links there
         picture(page, f"incident-{cause}-{number}", full_page=True)
 
 

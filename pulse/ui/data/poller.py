@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final, TypeVar
@@ -34,6 +34,7 @@ EVERY_S: Final = 1.0  # a worker that is stopped is seen within it
 FRESH_S: Final = 1.0  # an older one is asked for again before a page shows it
 WATCHED_S: Final = 30.0  # after the last page: the next click is likely
 MOST_WATCHERS: Final = 500
+MOST_KNOWN: Final = 300  # values that a field offers
 
 
 @dataclass(frozen=True)  # no slots: what is worked out of it is kept, for all pages until the next round
@@ -86,6 +87,18 @@ class SystemSnapshot:
     def about(self, page: str) -> list[Finding]:
         """What of that is shown on *page* as well."""
         return [one for one in self.findings if one.check in CHECKS and CHECKS[one.check].page == page]
+
+    @cached_property
+    def known(self) -> Mapping[str, Sequence[str]]:
+        """What fields for a topic, a handler and a worker offer."""
+        workers = self.status.workers or []
+        topics = {one.topic for one in self.stats.topics} if self.stats else set[str]()
+        known = {
+            "topic": topics.union(*(one.topics for one in workers)),
+            "name": {name for one in workers for name in one.names},
+            "worker": {one.name for one in workers},
+        }
+        return {kind: sorted(values)[:MOST_KNOWN] for kind, values in known.items()}
 
     @property
     def is_paused(self) -> bool:

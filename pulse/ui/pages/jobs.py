@@ -32,7 +32,6 @@ TABS: Final[Sequence[tuple[str, tuple[str, ...], str]]] = (
     ("Dead letters", ("DEAD_LETTERED",), ""),
     ("Canceled", ("CANCELED",), ""),
 )
-MOST_KNOWN: Final = 300  # values that a field offers
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,18 +65,6 @@ def _counts(standing: SystemSnapshot) -> Mapping[str, int]:
     return {"All": sum(status.jobs.values()), **some, **whole}
 
 
-def known_of(standing: SystemSnapshot) -> dict[str, list[str]]:
-    """What the fields for topic, handler and worker offer."""
-    workers = standing.status.workers or []
-    topics = {one.topic for one in standing.stats.topics} if standing.stats else set[str]()
-    known = {
-        "topic": topics.union(*(one.topics for one in workers)),
-        "name": {name for one in workers for name in one.names},
-        "worker": {one.name for one in workers},
-    }
-    return {field: sorted(values)[:MOST_KNOWN] for field, values in known.items()}
-
-
 async def listing(request: Request) -> Response:
     """A page of jobs; a whole id leads to its job."""
     filters = Filters.of({key: request.query_params.getlist(key) for key in request.query_params})
@@ -88,7 +75,6 @@ async def listing(request: Request) -> Response:
         "filters": filters,
         "is_more": bool(filters.worker or filters.older or filters.newer or filters.oldest or filters.limit != LIMIT),
         "tabs": tabs_of(filters, standing),
-        "known": known_of(standing),
         "verbs": [verb for verb in VERBS if not filters.status or {*filters.status} & {*ACTIONS[verb].statuses}],
         "jobs": [],
         "next": None,
