@@ -45,17 +45,14 @@ AFTER_S: Final = 12.0
 LIFE_S: Final = 3.0  # shortest window of a poison job
 LIVES_S: Final = 10.0  # of one poison job after the other
 CHILDREN: Final = {"": "", "forked": ", socket held", "kept": ", socket held for good"}
-SETTLED_S: Final = 0.05  # by then what it took to start so many handlers is over
 FIRST_S: Final = 0.004  # nobody has been dead sooner: who looks before takes from two cores what the dying need
 POLL_S: Final = 0.0005  # between two looks: without a pause they would take half of what there is of two cores
 SPARE_S: Final = 3.0  # more jobs than can be done in time
 SHORT_LEASE: Final = {"PULSE_LEASE_S": "1.5", "PULSE_HEARTBEAT_S": "0.5", "PULSE_SWEEP_S": "0.2"}
 # By primary key: where dead rows are pinned, the index of RUNNING rows is slow to walk, and that is not pulse's time.
-LEFT: Final = """
-    SELECT count(*) FROM (SELECT FROM pulse.jobs
-                          WHERE id = ANY ($1::uuid[]) AND status::text = 'RUNNING' AND attempts = 1
-                          LIMIT 1) AS j
-"""
+LEFT: Final = (
+    "SELECT count(*) FROM pulse.jobs WHERE id = ANY ($1::uuid[]) AND status::text = 'RUNNING' AND attempts = 1"
+)
 DONE: Final = (
     "SELECT count(*) FROM pulse.jobs WHERE name = 'work' AND completed_at BETWEEN to_timestamp($1) AND to_timestamp($2)"
 )
@@ -83,7 +80,6 @@ def kill_once(on: Scene, jobs: int, child: str) -> tuple[float, float]:
     first = on.starts_of(ids, 1)
     lost = [start for start in first if start.pid == first[0].pid]
     holders = check_victim(lost, jobs, child)
-    time.sleep(SETTLED_S)
     killed_s = time.monotonic()
     os.kill(lost[0].pid, signal.SIGKILL)
     held = [start.job for start in lost]

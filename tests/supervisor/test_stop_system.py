@@ -69,9 +69,10 @@ def test_while_pools_drain_the_actors_are_still_looked_after() -> None:
         dispatcher = rig.pids()["dispatcher"]
         rig.process.terminate()
         rig.wait_act("pool SIGTERM")
+        told = "dispatcher hint drain from=supervisor data={}"
+        rig.wait_act(told)
         os.kill(dispatcher, signal.SIGKILL)
         rig.wait_log("child_running", name="dispatcher", restarts=1)
-        told = "dispatcher hint drain from=supervisor data={}"
         until(lambda: rig.acts().count(told) == 2, "the new dispatcher is told of the drain")
         rig.process.terminate()
         assert rig.wait_exit() == 0

@@ -351,9 +351,10 @@ async def stranger(at: Room, pid: int) -> RegisteredWorker:
 
 @pytest.mark.parametrize("lease_s", [50, LEASE_S - 5])
 async def test_a_stranger_for_whom_somebody_else_beats(
-    at: Room, tasks: TaskGroup, lease_s: float, living: Process
+    at: Room, tasks: TaskGroup, lease_s: float, living: Process, monkeypatch: Patch
 ) -> None:
     """It works for another supervisor of this host, which may have shorter leases and moves its lease."""
+    monkeypatch.setattr(looking, "ASK_S", LONG_S)
     await at.row(identity_of(living.pid))
     worker = await stranger(at, living.pid)
     await look(at, tasks)  # an attempt that nobody extends: the ladder begins

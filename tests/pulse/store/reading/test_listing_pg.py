@@ -135,7 +135,7 @@ async def test_each_way_through_the_table(connection: Sql, jobs: list[Row], kind
     for _ in range(20):
         low, high = sorted(dice.sample(places, 2))
         bounds = (UUID(low.id), UUID(high.id), from_us(low.at_us), UUID(low.id), from_us(high.at_us), UUID(high.id))
-        rows = await connection.fetch(STATEMENTS["walk_jobs"].sql, kind, oldest, *bounds, JOBS, JOBS, *[None] * 8)
+        rows = await connection.fetch(STATEMENTS["walk_jobs"].sql, kind, oldest, *bounds, JOBS, JOBS, *[None] * 9)
         wanted = [place.id for place in places if low <= place < high]
         assert [row["id"] for row in rows] == (wanted if oldest else wanted[::-1])
 

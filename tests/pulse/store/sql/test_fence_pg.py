@@ -129,7 +129,8 @@ async def test_complete(store: Store, connection: Sql) -> None:
     before = await read(connection, identity), await read(connection, other)
     completions = [Completion(identity, 1, WORKER, '{"a": 1}'), Completion(other, 1, WORKER, None, '"whole"')]
     assert await store.complete(completions, now=at(2)) == {(identity, 1), (other, 1)}
-    done = {"status": "COMPLETED", "completed_at": at(2), "locked_by": None, "lease_until": None}
+    ended: dict[str, object] = {"locked_by": None, "lease_until": None, "ran_by": WORKER}
+    done = {"status": "COMPLETED", "completed_at": at(2), **ended}
     assert changes(before[0], await read(connection, identity)) == {**done, "result": '{"a": 1}'}
     assert changes(before[1], await read(connection, other)) == {**done, "progress": '"whole"'}
     assert await history(connection, identity) == []
