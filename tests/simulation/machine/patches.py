@@ -203,6 +203,9 @@ class _MemoryFile:
         if not process.dead:
             process.machine.state_dir[memory.lineage] = memory
 
+    def hangs(self) -> None:
+        """It was slow: a machine that stops for a while while it writes."""
+
 
 # Logs
 
