@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import zlib
 from collections.abc import Iterator, Mapping
 
 import pytest
@@ -47,8 +48,8 @@ def site(whole: Whole, topic: str) -> Iterator[Site]:
 
 @pytest.fixture
 def topic() -> str:
-    """A topic that no other test uses."""
-    return f"t{next(_numbers)}"
+    """A topic that no other test uses; none is similar to another, as a misspelled one would be."""
+    return f"t{zlib.crc32(str(next(_numbers)).encode()):08x}"
 
 
 @pytest.fixture

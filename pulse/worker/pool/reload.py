@@ -110,7 +110,9 @@ class _Reloader:
     def _start(self) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "pulse.worker", *self._words, "--parent-pid", str(os.getpid())]
         # In a group of its own Ctrl-C does not reach it: a second signal would end it at once.
-        return subprocess.Popen(command, stdin=subprocess.DEVNULL, process_group=0)
+        # Bytecode is taken for current if the source has the same second and size: a quick change would go unnoticed.
+        env = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+        return subprocess.Popen(command, stdin=subprocess.DEVNULL, env=env, process_group=0)
 
     def _is_alive(self) -> bool:
         return self._pool is not None and self._pool.poll() is None

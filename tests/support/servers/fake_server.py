@@ -259,6 +259,9 @@ class FakeServer:
                 return
             peer = Peer(self, connection)
             self._peers.append(peer)
+            if self._listener is not listener:  # it was stopped meanwhile
+                peer.close()
+                return
             self._spawn(peer.serve)
 
     def _wait(self, where: Callable[[Peer], bool]) -> Peer:

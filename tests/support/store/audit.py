@@ -53,7 +53,8 @@ CHECKS: Final[Mapping[str, str]] = {
           AND NOT EXISTS (SELECT FROM public.audit d WHERE d.id = m.id AND d.seq > m.seq AND d.new IS NULL)""",
     "only an attempt that ran has history": """
         SELECT a.job_id FROM pulse.attempts a
-        LEFT JOIN public.moves m ON m.id = a.job_id AND m.ot = a.attempt AND m.o = 'RUNNING'
+        LEFT JOIN public.moves m ON m.id = a.job_id AND m.ot = a.attempt
+            AND m.o = CASE a.outcome WHEN 'completed' THEN 'COMPLETED' ELSE 'RUNNING' END
         WHERE m.id IS NULL AND (a.attempt, a.outcome) <> (0, 'expired')""",
     "what expired was waiting, and its time was over": """
         SELECT a.job_id FROM pulse.attempts a

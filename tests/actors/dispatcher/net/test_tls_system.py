@@ -403,7 +403,7 @@ class TestMistakes:
 
     def test_hashes_without_bcrypt(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "bcrypt", None)
-        with pytest.raises(pulse.PulseError, match=r"^auth_users has bcrypt entries, which need: pip install "):
+        with pytest.raises(pulse.PulseError, match=r"^auth_users has bcrypt entries; this needs bcrypt: pip install "):
             check_edge(Settings(auth_users=USERS))
         check_edge(Settings(auth_users="a:b"))
         check_edge(Settings())

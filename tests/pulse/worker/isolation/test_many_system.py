@@ -107,4 +107,5 @@ def test_each_job_has_one_result(backend: str, tmp_path: Path) -> None:
         events = {line.split('"event": "')[1].split('"')[0] for line in pool.stderr.splitlines()}
         assert events <= {
             "pool_started", "connected_to_server", "zygote_ready", "zygote_died", "cell_killed", "handler_failed",
+            "job_failed",
         }  # fmt: skip
