@@ -9,6 +9,8 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
+from pulse.common.text import count
+
 Row: TypeAlias = Mapping[str, Any]
 MAX_SHOWN: Final = 5  # lines below a finding: the rest is a number
 _UNITS_S: Final = ((172_800.0, 86_400, "d"), (7_200.0, 3_600, "h"), (120.0, 60, "min"))
@@ -61,8 +63,7 @@ def is_well(found: Iterable[Finding], *, strict: bool = False) -> bool:
 def counts(found: Iterable[Finding]) -> str:
     """How many are wrong, and how many are warnings, in words."""
     states = Counter(one.state for one in found)
-    warnings = states[State.WARNING]
-    return f"{states[State.WRONG]} wrong, {warnings} {'warning' if warnings == 1 else 'warnings'}"
+    return f"{states[State.WRONG]} wrong, {count(states[State.WARNING], 'warning')}"
 
 
 def document_of(found: Finding) -> dict[str, object]:

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from pulse.errors import NotFoundError, PulseError
-from pulse.ops.bulk import ACTIONS
+from pulse.ops.bulk import ACTIONS, WAITING
 from pulse.ops.job_text import outcome_of, where
 from pulse.protocol import answers
 from pulse.protocol.answers import AttemptInfo, JobInfo
@@ -19,7 +19,6 @@ from pulse.ui.pages.common import ask, id_of, permit, site_of, standing_of, trou
 from pulse.ui.rendering import page
 from pulse.ui.view.job_line import progress_of, took_s
 
-_WAITING = frozenset({"PENDING", "RETRYING"})
 _TONES = {"released": "calm", "snoozed": "calm", "canceled": "calm", "completed": "good"}
 _PARTS = ("args", "result", "progress", "last_error")
 
@@ -47,7 +46,7 @@ async def show(request: Request) -> Response:
         found = answers.read(JobInfo, answers.part(job, "job"))
     except PulseError as error:
         return await trouble(request, error)
-    reasons = [] if isinstance(why, PulseError) or found.status not in {*_WAITING, "RUNNING", "DEAD_LETTERED"} else why
+    reasons = [] if isinstance(why, PulseError) or found.status not in {*WAITING, "RUNNING", "DEAD_LETTERED"} else why
     omitted: Any = answers.part(job, "job").get("omitted") or []
     verbs = [verb for verb in ("cancel", "retry") if found.status in ACTIONS[verb].statuses]
     far = None if found.concealed or found.status != "RUNNING" else progress_of(found.progress)
@@ -110,7 +109,7 @@ def timeline(job: JobInfo) -> Iterator[TimelineMoment]:
     waited_s = took_s(free_s, job.started_at)
     if job.status == "RUNNING":
         yield TimelineMoment(job.started_at, f"attempt {job.attempts} is running", "now", waited_s=waited_s)
-    elif job.status in _WAITING:
+    elif job.status in WAITING:
         yield TimelineMoment(job.next_run_at, "due", "now", note=f"attempt {job.attempts + 1} comes next")
     elif job.status == "COMPLETED":
         by = "" if job.ran_by is None else f"by {where(job.ran_by)}"

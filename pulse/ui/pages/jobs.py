@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from pulse.errors import PulseError
-from pulse.ops.bulk import ACTIONS
+from pulse.ops.bulk import ACTIONS, WAITING
 from pulse.protocol import answers
 from pulse.ui.data.filters import LIMIT, Filters
 from pulse.ui.data.poller import SystemSnapshot
@@ -24,7 +24,7 @@ VERBS: Final = ("cancel", "retry", "change", "delete")
 # Name, statuses, and whether they are due: a first run or the next try is due, or comes later.
 TABS: Final[Sequence[tuple[str, tuple[str, ...], str]]] = (
     ("All", (), ""),
-    ("Waiting", ("PENDING", "RETRYING"), "yes"),
+    ("Waiting", WAITING, "yes"),
     ("Running", ("RUNNING",), ""),
     ("Scheduled", ("PENDING",), "no"),
     ("Retrying", ("RETRYING",), "no"),

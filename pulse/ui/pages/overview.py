@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from pulse.errors import PulseError
+from pulse.ops.bulk import WAITING
 from pulse.ops.worker_text import places_of
 from pulse.protocol import answers
 from pulse.ui.pages.common import ask, site_of, standing_of
@@ -17,12 +18,11 @@ from pulse.ui.rendering import page
 
 _SHOWN: Final = 6
 _LOOKED: Final = 50  # of what runs, or waits: what does so for longest is mostly among the oldest
-_WAITING: Final = ("PENDING", "RETRYING")
 
 
 async def show(request: Request) -> Response:
     """The overview; what is not known is said to be so, and counts are the last known ones, with their age."""
-    waits = {"status": list(_WAITING), "due": True, "oldest": True, "limit": _LOOKED}
+    waits = {"status": list(WAITING), "due": True, "oldest": True, "limit": _LOOKED}
     runs = {"status": ["RUNNING"], "oldest": True, "limit": _LOOKED}
     standing, failed, oldest, running = await asyncio.gather(
         standing_of(request),

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
-from typing import Annotated, Final
+from typing import Annotated
 
 import msgspec
 from markupsafe import Markup
 
 from pulse.common.text import duration
+from pulse.job import handler_process
+from pulse.ops.bulk import WAITING
 from pulse.protocol.answers import JobInfo, Worker
 from pulse.ui.view.formatting import lasting, stamp
-
-WAITING: Final = frozenset({"PENDING", "RETRYING"})
-_IDENTITY: Final = re.compile(r"(?P<host>[^/]+)/[^/]+/[^/]+/(?P<pid>\d+)\.\d+/(?P<name>.+)", re.DOTALL)
 
 
 class JobProgress(msgspec.Struct, frozen=True):
@@ -51,8 +49,8 @@ def progress_of(text: str | None) -> JobProgress | None:
 
 def worker_name(identity: str | None, workers: Iterable[Worker] | None) -> str:
     """A worker by name, pid and host: the host's name where it is connected, else its id."""
-    parts = _IDENTITY.fullmatch(identity or "")
-    if parts is None:
+    process = handler_process(identity or "")
+    if process is None:
         return identity or ""
     known = next((one.host for one in workers or () if one.identity == identity), None)
-    return f"{parts['name']} (pid {parts['pid']} on {known or parts['host']})"
+    return f"{process.worker} (pid {process.pid} on {known or process.host})"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, TypeAlias, TypeVar, cast
 
 import msgspec
@@ -182,7 +182,8 @@ def _worker(worker: RegisteredWorker, now_s: float, heartbeat_s: float) -> Answe
 async def stats(on: RequestContext, body: protocol.StatsRequest) -> Answer:
     """Depths, rates and latencies; also while the database is away."""
     answer = await on.services.stats.answer(body)
-    found = {one.check: one.state.value for one in await _findings(on, wait_s=0.0)}
+    looked = await on.services.findings.current(wait_s=0.0)
+    found = {one.check: one.state.value for one in _findings(workers(on), looked)}
     usages = (pool.usage for pool in on.services.store.pools.values())
     is_away = away_s(usages, time.monotonic()) > 0
     return {**answer, "findings": found | ({"database": State.WRONG.value} if is_away else {})}
@@ -197,7 +198,8 @@ async def status(on: RequestContext, _body: protocol.NoBody) -> Answer:
         waiting = await on.services.stats.waiting()
         counts, exact = await on.services.store.reads.counts()
         gate = await on.services.store.gate.get()
-    found = await _findings(on, wait_s=WAIT_S if database["ok"] else 0.0)
+    looked = await on.services.findings.current(WAIT_S if database["ok"] else 0.0)
+    connected = workers(on)
     return {
         "supervisor": of_supervisor.get("supervisor"),
         "actors": of_supervisor.get("actors"),
@@ -205,18 +207,17 @@ async def status(on: RequestContext, _body: protocol.NoBody) -> Answer:
         "services": of_supervisor.get("services"),
         "database": database,
         "gate": gate,
-        "workers": workers(on),
+        "workers": connected,
         "jobs": counts,
         "jobs_exact": exact,
         "waiting": waiting,
-        "findings": list(map(document_of, found)),
+        "findings": list(map(document_of, _findings(connected, looked))),
     }
 
 
-async def _findings(on: RequestContext, wait_s: float) -> list[Finding]:
+def _findings(connected: Sequence[Answer], looked: Sequence[Finding]) -> list[Finding]:
     """What is wrong, and the warnings; the supervisor's part is left to those who ask."""
-    of_workers = running.workers([read(Worker, row) for row in workers(on)])
-    return bad_of([of_workers, *await on.services.findings.current(wait_s)])
+    return bad_of([running.workers([read(Worker, row) for row in connected]), *looked])
 
 
 async def ping(_on: RequestContext, _body: protocol.NoBody) -> Answer:
