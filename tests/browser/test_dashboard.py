@@ -20,7 +20,7 @@ from tests.support.systems.system_kit import Whole
 from tests.support.waiting import until
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page
+    from playwright.sync_api import Page, Route
 
 pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.patient, pytest.mark.rest]
 
@@ -128,6 +128,23 @@ def test_news_come_by_themselves(visit: Visit, client: pulse.Client, work: dict[
     assert page.locator(f"#job-{second}").count() == 0
     page.uncheck("input[name=id]")
     page.wait_for_selector(f"#job-{second}")
+
+
+def test_news_that_come_late_leave_ticks_alone(visit: Visit, client: pulse.Client) -> None:
+    ids = client.submit_many([{"name": "mark", "topic": "late"} for _ in range(2)])
+    page = visit()
+    page.goto("/jobs?topic=late")
+    page.wait_for_selector("#pace.live")
+    held: list[Route] = []
+    page.route("**/jobs?*", lambda route: held.append(route))
+    page.evaluate("document.body.dispatchEvent(new Event('pulse:tick'))")
+    page.wait_for_function("document.querySelector('#live.htmx-request')")
+    page.check(f"input[value='{ids[0]}']")
+    with page.expect_response("**/jobs?*"):
+        held[0].continue_()
+    page.wait_for_function("!document.querySelector('.htmx-request')")
+    assert page.locator("#ticked").inner_text() == "1 ticked"
+    page.wait_for_selector("#pace.held")
 
 
 def test_dead_letters_are_retried_by_their_error(

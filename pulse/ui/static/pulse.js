@@ -73,8 +73,14 @@
   body.addEventListener("htmx:afterRequest", () => { notBefore = Date.now() + 9 * (Date.now() - asked); });
   body.addEventListener("htmx:sendError", () => say("not connected: trying again", "lost"));
   body.addEventListener("htmx:responseError", () => say("not shown: trying again", "lost"));
-  // A page that could not ask shows why, too.
   body.addEventListener("htmx:beforeSwap", (event) => {
+    // News asked for before somebody began to work here would undo what was ticked since.
+    if (event.detail.target.id === "live" && event.detail.elt.id === "live" && isBusy()) {
+      event.detail.shouldSwap = false;
+      say("held while you work here", "held");
+      return;
+    }
+    // A page that could not ask shows why, too.
     if (event.detail.xhr.status >= 400 && event.detail.xhr.responseText.includes('id="live"')) event.detail.shouldSwap = true;
   });
   body.addEventListener("htmx:afterSettle", count);

@@ -29,6 +29,7 @@ from pulse.worker.status_pipe import Kind
 __all__ = ["run_pool"]
 
 GRACE_S: Final = 3.0  # beyond drain_s: a child gives cancelled handlers 2 s, then ends by itself
+LEFTOVERS_S: Final = 0.05  # the dispatcher walks through /proc at once; two walks would share the cores with PostgreSQL
 REFILL_S: Final = 0.1  # by then the jobs of a dead process run again; a start takes a core for 0.3 s
 CRASH_LOOP: Final = 70  # exit code: handler processes die too often
 REFUSED: Final = 1  # exit code: the app cannot be loaded, or the server refuses it
@@ -120,6 +121,8 @@ class WorkerPool:
             await child.ended.wait()
             group.cancel_scope.cancel()
         self._take_notes(child, watch)
+        with anyio.move_on_after(LEFTOVERS_S):
+            await self._stopping.wait()
         child.kill_all()
         del self._children[child.slot]
         self._heartbeats.remove(child.slot)
