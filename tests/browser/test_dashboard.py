@@ -136,7 +136,7 @@ def test_news_that_come_late_leave_ticks_alone(visit: Visit, client: pulse.Clien
     page.goto("/jobs?topic=late")
     page.wait_for_selector("#pace.live")
     held: list[Route] = []
-    page.route("**/jobs?*", lambda route: held.append(route))
+    page.route("**/jobs?*", held.append)
     page.evaluate("document.body.dispatchEvent(new Event('pulse:tick'))")
     page.wait_for_function("document.querySelector('#live.htmx-request')")
     page.check(f"input[value='{ids[0]}']")
