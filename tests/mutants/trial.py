@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.mutants import judges
-from tests.mutants.source import SCHEMA, Mutant, is_in_function, path_of, statements
+from tests.mutants.source import SCHEMA, Mutant, Span, is_in_function, path_of, statements
 from tests.mutants.tables import tabled
 from tests.mutants.warm import FIRST_LIMIT_S, HUNG, KILLED, LATER_LIMIT_S, SURVIVED, UNFIT, Judges, is_late
 from tests.support.servers.postgres import Postgres
@@ -19,6 +19,7 @@ _LISTS: Final = tomllib.loads((Path(__file__).parent / "tables" / "lists.toml").
 EQUIVALENT: Final[dict[str, str]] = _LISTS["equivalent"]
 OPEN: Final[dict[str, int]] = _LISTS["open"]
 UNTRIED: Final[tuple[str, ...]] = tuple(f"{name}." for name in _LISTS["untried"])
+_CONTROL_LIMIT_S: Final = 5.0  # for the tests of a change that changes nothing
 _RECORDING: Final = 0.5  # of the time, at most
 
 
@@ -63,6 +64,7 @@ class Trial:
         """Try all with the fast tests; then what survives them, and is not listed, with the others, too."""
         late = {item.nodeid for item in warm.items if is_late(item)}
         self._record(warm, {item.nodeid for item in warm.items} - late, self._mutants)
+        self._judge(warm, self._controls(), self._tell_control, _CONTROL_LIMIT_S)
         self._judge(warm, [one for one in self._mutants if self._tests(warm, one)], self._tell_first, FIRST_LIMIT_S)
         self._is_late = True
         left = [one for one in self._mutants if one.key not in self._ended]
@@ -113,6 +115,11 @@ class Trial:
         said = warm.record([item for item in warm.items if item.nodeid in names], sorted(paths), until_s)
         print("\n".join([*said, f"{len(names)} tests judge {len(mutants)} mutants"]), flush=True)  # noqa: T201
 
+    def _controls(self) -> list[Mutant]:
+        """One of each kind that changes nothing: a test that fails with it finds no mutants, but something else."""
+        kinds = {"schema" if one.where == SCHEMA else one.is_code: one for one in self._mutants if not one.killer}
+        return [Mutant(one.where, "", Span(0, 0), "\n") for one in kinds.values()]
+
     def _judge(
         self, warm: Judges, mutants: Sequence[Mutant], tell: Callable[[Mutant, int, str], None], limit_s: float
     ) -> None:
@@ -136,6 +143,10 @@ class Trial:
             near = [name for name, lines in good.items() if path in lines]
         started = judges.processes_for(mutant.where)
         return list(dict.fromkeys([*near, *(name for name in good if name.partition("::")[0] in started)]))
+
+    def _tell_control(self, mutant: Mutant, status: int, test: str) -> None:
+        if status != SURVIVED:
+            self.wrong.append(f"{test} fails although nothing is changed in {mutant.where}")
 
     def _tell_first(self, mutant: Mutant, status: int, test: str) -> None:
         if status != SURVIVED or is_equivalent(mutant.key):
