@@ -64,6 +64,19 @@ class JobCounts(Struct, frozen=True):
     exact: bool = True
 
 
+class FoundCounts(Struct, frozen=True):
+    """How many jobs match a filter, by state; in the states of ``least`` there may be more."""
+
+    ready: int = 0
+    scheduled: int = 0
+    retrying: int = 0
+    running: int = 0
+    completed: int = 0
+    dead_lettered: int = 0
+    canceled: int = 0
+    least: list[str] = []
+
+
 class OtherTopics(Struct, frozen=True):
     """All topics together that are not listed by name; ``topics``: how many they are."""
 

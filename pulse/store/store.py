@@ -38,6 +38,7 @@ from pulse.store.operators.schedules import ScheduleStore
 from pulse.store.operators.transaction import Acting, Operator, acting
 from pulse.store.reading.counts import DepthStore
 from pulse.store.reading.jobs import JobReader
+from pulse.store.reading.filter_counts import FilterCounts
 from pulse.store.reading.listing import Listing
 from pulse.store.reading.prefixes import PrefixSearch
 from pulse.store.recovery.epochs import UNWITNESSED, ClaimWitness, EpochStore, Witnessed
@@ -122,6 +123,7 @@ class Store(Operations, Defaults, Sweeps):
         self.schedules = ScheduleStore(self.query)
         self.topics = TopicStore(self.query)
         self.listing = Listing(self.query)
+        self.filter_counts = FilterCounts(self.query)
         self.prefixes = PrefixSearch(self.query)
         self.audit = AuditStore(self.query)
 

@@ -16,7 +16,7 @@ from markupsafe import escape
 import pulse.ui
 from pulse.errors import BadRequestError, NobodyAnswersError
 from pulse.protocol import answers
-from pulse.protocol.stats import JobCounts, TopicStats
+from pulse.protocol.stats import FoundCounts, JobCounts, TopicStats
 from pulse.security.codec import shown_instead
 from pulse.ui.data.bulk_orders import ordered, undo_of
 from pulse.ui.data.filters import Filters, seconds
@@ -247,18 +247,23 @@ class TestJobLine:
 
 
 def test_tabs_keep_the_filters() -> None:
-    """Jobs are counted by state alone: with another filter no tab has a number."""
+    """With others than a state the numbers are those of a count, and say where they are least ones."""
     status = answers.StatusAnswer(
         jobs={"PENDING": 5, "RUNNING": 2}, waiting=JobCounts(ready=3, scheduled=1, retrying=0)
     )
     standing = SystemSnapshot(status, {}, None, 0.0, 1)
     tabs = {tab.name: tab for tab in tabs_of(Filters(status=("RUNNING",)), standing)}
-    assert {name: tab.number for name, tab in tabs.items() if tab.number} == {
-        "All": 7, "Waiting": 3, "Running": 2, "Scheduled": 1,
+    assert {name: tab.number for name, tab in tabs.items() if tab.number not in {"", "0"}} == {
+        "All": "7", "Waiting": "3", "Running": "2", "Scheduled": "1",
     }  # fmt: skip
     assert [name for name, tab in tabs.items() if tab.is_here] == ["Running"]
     tabs = {tab.name: tab for tab in tabs_of(Filters(topic="a b", after="x"), standing)}
-    assert {tab.number for tab in tabs.values()} == {None}
+    assert {tab.number for tab in tabs.values()} == {""}
+    found = FoundCounts(ready=1, retrying=1200, completed=4000, dead_lettered=7, least=["completed", "ready"])
+    assert [(tab.name, tab.number) for tab in tabs_of(Filters(topic="a b"), standing, found)] == [
+        ("All", "5,208+"), ("Waiting", "1+"), ("Running", "0"), ("Scheduled", "0"), ("Retrying", "1,200"),
+        ("Completed", "4,000+"), ("Dead letters", "7"), ("Canceled", "0"),
+    ]  # fmt: skip
     assert tabs["Scheduled"].to == "/jobs?status=PENDING&topic=a+b&due=no"
     assert tabs["All"].is_here
 
