@@ -37,8 +37,8 @@ from pulse.store.operators.policies import Defaults, TopicStore
 from pulse.store.operators.schedules import ScheduleStore
 from pulse.store.operators.transaction import Acting, Operator, acting
 from pulse.store.reading.counts import DepthStore
-from pulse.store.reading.jobs import JobReader
 from pulse.store.reading.filter_counts import FilterCounts
+from pulse.store.reading.jobs import JobReader
 from pulse.store.reading.listing import Listing
 from pulse.store.reading.prefixes import PrefixSearch
 from pulse.store.recovery.epochs import UNWITNESSED, ClaimWitness, EpochStore, Witnessed

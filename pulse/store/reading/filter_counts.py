@@ -80,9 +80,7 @@ class FilterCounts:
         return counts, sorted(least)
 
 
-async def _look(
-    connection: Connection[Record], part: str, wanted: JobFilter, most: int
-) -> tuple[dict[str, int], bool]:
+async def _look(connection: Connection[Record], part: str, wanted: JobFilter, most: int) -> tuple[dict[str, int], bool]:
     """How many jobs of a part match, and whether all of the part was looked at."""
     found = Counter[str]()
     walked = 0
