@@ -18,7 +18,7 @@ from pulse.protocol import answers
 from pulse.protocol.stats import FoundCounts
 from pulse.ui.data.filters import LIMIT, Filters
 from pulse.ui.data.poller import SystemSnapshot
-from pulse.ui.pages.common import ask, standing_of, trouble
+from pulse.ui.pages.common import ask, last_counted, standing_of, trouble
 from pulse.ui.rendering import page
 from pulse.ui.view.formatting import number
 
@@ -96,7 +96,7 @@ async def listing(request: Request) -> Response:
     context: dict[str, object] = {
         "filters": filters,
         "is_more": bool(filters.worker or filters.older or filters.newer or filters.oldest or filters.limit != LIMIT),
-        "tabs": tabs_of(filters, standing, found),
+        "tabs": tabs_of(filters, last_counted(request, standing) if _is_bare(filters) else standing, found),
         "verbs": [verb for verb in VERBS if not filters.status or {*filters.status} & {*ACTIONS[verb].statuses}],
         "jobs": [],
         "next": None,

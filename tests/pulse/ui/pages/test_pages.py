@@ -18,17 +18,10 @@ from pulse.ui.data.poller import Poller
 from pulse.ui.pages import dead, topics
 from pulse.ui.rendering import unknown
 from tests.support.commandline.cli_answers import job, stats
-from tests.support.servers.dashboard import Browser, Told, site_of
+from tests.support.servers.dashboard import Told, browser, site_of
 
 pytestmark = pytest.mark.anyio
 JOB = uuid.UUID(int=7)
-
-
-def browser(questions: Told) -> Browser:
-    site = site_of(questions)
-    made = Browser(make_app(site), site)
-    made.enter()
-    return made
 
 
 async def test_ten_thousand_topics() -> None:
@@ -109,33 +102,6 @@ async def test_nobody_is_asked_while_nobody_answers() -> None:
     assert asked == []
     silent, refusal = NobodyAnswersError("no answer"), BadRequestError("odd")
     assert [unknown(one, standing) for one in (silent, refusal)] == [f"Unknown: {standing.cause}.", "odd"]
-
-
-async def test_tabs_have_the_counts_of_the_filter() -> None:
-    """Whatever the state; what is counted anyway is not asked for."""
-    asked: list[Mapping[str, Any]] = []
-
-    def count(body: Mapping[str, Any]) -> dict[str, object]:
-        asked.append(body)
-        return {"ready": 3, "least": ["ready"]}
-
-    at = browser(Told(status={}, jobs_list={"jobs": []}, jobs_count=count))
-    assert "Waiting <b>3+</b>" in (await at.ask("GET", "/jobs?status=RUNNING&name=n&due=yes")).text
-    await at.ask("GET", "/jobs?status=RUNNING")
-    assert asked == [{"name": "n"}]
-
-
-async def test_a_list_waits_for_no_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Slow(Told):
-        async def ask(self, kind: str, body: Mapping[str, Any] | None = None, *, within_s: float = 1.0) -> Any:
-            if kind == "jobs.count":
-                await asyncio.Event().wait()
-            return await super().ask(kind, body, within_s=within_s)
-
-    monkeypatch.setattr("pulse.ui.pages.jobs.COUNT_S", 0.0)
-    at = browser(Slow(status={}, jobs_list={"jobs": [job()]}))
-    got = await asyncio.wait_for(at.ask("GET", "/jobs?name=n"), 5.0)
-    assert got.text.count("<tr data-row>") == 1
 
 
 async def test_odd_urls() -> None:
@@ -311,30 +277,6 @@ async def test_ticked_jobs_are_not_looked_for() -> None:
     got = await browser(Told(status={})).ask("POST", "/bulk/preview", {"verb": "cancel", "id": str(JOB)})
     assert got.status == 200
     assert "1 ticked job" in got.text
-
-
-async def test_unknown_is_not_none() -> None:
-    """While the database is away the overview keeps the last counts with their age; no list is said to be empty."""
-    away: dict[str, Any] = {"jobs": None, "database": {"ok": False, "error": "refused"}, "workers": []}
-    told = Told(supervisor={}, stats={}, status=away)
-    at = browser(told)
-    got = await at.ask("GET", "/")
-    assert "No job was counted since this dashboard started" in got.text
-    told.replies["status"] = {"jobs": {"DEAD_LETTERED": 534}, "database": {"ok": True}}
-    told.replies["jobs.list"] = {"jobs": [], "next": None}
-    for status, words in ((None, "None."), (away, "Unknown.")):
-        if status is not None:
-            told.replies["status"] = status
-            del told.replies["jobs.list"]
-        at.site.changed()
-        got = await at.ask("GET", "/")
-        assert "<b>534</b>" in got.text
-        assert ("Unknown since " in got.text) == (status is away)
-        assert got.text.count(words) == 3
-    assert "the database is away. The counts of jobs are those of then." in got.text
-    got = await at.ask("GET", "/dead")
-    assert "Unknown: the database is away." in got.text
-    assert "no answer" not in got.text
 
 
 async def test_a_completed_job_runs_again_only_after_a_question() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import re
-import socket
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -21,7 +20,7 @@ from pulse.security.codec import shown_instead
 from pulse.ui.data.bulk_orders import ordered, undo_of
 from pulse.ui.data.filters import Filters, seconds
 from pulse.ui.data.poller import Poller, SystemSnapshot
-from pulse.ui.data.queries import SHARED_S, Questions
+from pulse.ui.data.queries import Questions
 from pulse.ui.pages.dead import group
 from pulse.ui.pages.job import timeline
 from pulse.ui.pages.jobs import tabs_of
@@ -375,40 +374,6 @@ class Counting(Questions):
     async def ask_supervisor(self) -> dict[str, object]:
         self.asked.append("supervisor status")
         return {}
-
-
-class Link:
-    """A connection to a dispatcher; its answers are numbered."""
-
-    def __init__(self) -> None:
-        self.asked = 0
-
-    async def ask(self, *_: object, **__: object) -> dict[str, object]:
-        self.asked += 1
-        return {"number": self.asked}
-
-
-@pytest.mark.anyio
-async def test_a_question_is_asked_once_in_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another one, or the same after a second, is asked anew."""
-    questions, link, moment = Questions(None), Link(), [100.0]
-    questions._dispatcher = link  # type: ignore[assignment]
-    monkeypatch.setattr("pulse.ui.data.queries.time.monotonic", lambda: moment[0])
-    same = await asyncio.gather(*(questions.ask("jobs.list", {"limit": 5}) for _ in range(3)))
-    other = await questions.ask("jobs.list", {"limit": 6})
-    moment[0] += SHARED_S
-    later = await questions.ask("jobs.list", {"limit": 5})
-    assert [one["number"] for one in (*same, other, later)] == [1, 1, 1, 2, 3]
-
-
-@pytest.mark.anyio
-async def test_the_supervisor_is_beside_the_dispatcher(tmp_path: Path) -> None:
-    questions = Questions(tmp_path / "pulse.sock")
-    with pytest.raises(NobodyAnswersError, match=r"supervisor.sock \(no such file\)"):
-        await questions.ask_supervisor()
-    with socket.socket(socket.AF_UNIX) as silent:
-        silent.bind(str(tmp_path / "supervisor.sock"))
-        assert questions._find_supervisor() == tmp_path / "supervisor.sock"
 
 
 async def _first(poller: Poller) -> SystemSnapshot:
