@@ -22,6 +22,7 @@ CLIENT_KINDS: Final[Mapping[str, type[Struct]]] = {
     "submit": requests.Submit,
     "jobs.list": requests.JobsList,
     "jobs.count": requests.JobsCount,
+    "jobs.errors": requests.JobsErrors,
     "jobs.find": requests.JobsFind,
     "jobs.get": requests.ById,
     "jobs.why": requests.ById,

@@ -56,6 +56,13 @@ class JobsList(JobsCount, frozen=True):
     brief: bool = False
 
 
+class JobsErrors(Struct, frozen=True):
+    """The newest dead letters, by topic, handler and error; ``rows``: how many of them to look at."""
+
+    topic: Name | None = None
+    rows: Annotated[int, Meta(ge=1, le=10_000)] = 2000
+
+
 class JobsFind(Struct, frozen=True):
     """The jobs whose ids begin with one of these, in hexadecimal digits."""
 

@@ -77,6 +77,34 @@ class FoundCounts(Struct, frozen=True):
     least: list[str] = []
 
 
+class ErrorGroup(Struct, frozen=True):
+    """
+    Dead letters of one topic and handler that died of the same error.
+
+    Attributes:
+        number: How many.
+        newest: When the last one ended, Unix seconds.
+        oldest: When the first one ended.
+        id: Of the newest job.
+        error: Of the newest job; its begin, if it is long.
+    """
+
+    topic: str
+    name: str
+    number: int
+    newest: float
+    oldest: float
+    id: bytes
+    error: str | None = None
+
+
+class ErrorsAnswer(Struct, frozen=True):
+    """Dead letters in groups, the largest first; ``is_all``: there are no older ones than were looked at."""
+
+    groups: list[ErrorGroup]
+    is_all: bool = True
+
+
 class OtherTopics(Struct, frozen=True):
     """All topics together that are not listed by name; ``topics``: how many they are."""
 

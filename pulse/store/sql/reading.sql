@@ -227,6 +227,31 @@ SELECT w.status, w.is_due, count(*) AS walked, count(*) FILTER (WHERE w.is_wante
 ) AS w GROUP BY w.status, w.is_due;
 
 
+-- name: group_errors :many
+-- What:    the newest dead letters by topic, handler and error.
+-- Args:    $1 topic (NULL: any), $2 rows int: how many dead letters to look at, $3 what differs in an error from job to job (a
+--          regular expression), $4 groups int: most to return, $5 characters int: most of an error
+-- Guard:   none: reads.
+-- Returns: walked: how many dead letters were looked at, of any topic; topic, name, number of jobs, newest and oldest, when
+--          these ended, id of the newest job and its error, the largest group first. One row at least, without group if there is none.
+WITH dead AS MATERIALIZED (
+    SELECT j.id, j.topic, j.name, j.completed_at, btrim(j.last_error, E' \n\t') AS error
+    FROM pulse.jobs j WHERE j.status = 'DEAD_LETTERED' ORDER BY j.id DESC LIMIT $2
+), grouped AS (
+    SELECT d.topic, d.name, count(*) AS number, max(d.completed_at) AS newest, min(d.completed_at) AS oldest,
+           (array_agg(d.id ORDER BY d.completed_at DESC, d.id DESC))[1] AS id
+    FROM dead d WHERE $1::text IS NULL OR d.topic = $1
+    GROUP BY d.topic, d.name, regexp_replace(left(
+        CASE WHEN d.error LIKE 'Traceback %' THEN substring(d.error FROM '[^\n]*$') ELSE split_part(d.error, E'\n', 1) END, 200
+    ), $3, '#', 'gi')
+    ORDER BY number DESC, newest DESC LIMIT $4
+)
+SELECT w.walked, g.topic, g.name, coalesce(g.number, 0) AS number, g.newest, g.oldest, uuid_send(g.id) AS id,
+    left(d.error, $5) AS error
+FROM (SELECT count(*) AS walked FROM dead) AS w LEFT JOIN grouped g ON true LEFT JOIN dead d ON d.id = g.id
+ORDER BY g.number DESC, g.newest DESC;
+
+
 -- name: jobs_by_ids :many
 -- What:    all columns of these jobs.   Args: $1 ids uuid[].   Guard: none: reads.   Returns: the rows, in no order.
 SELECT uuid_send(j.id) AS id, j.topic, j.name, j.args::text AS args, j.status::text AS status, j.priority, j.attempts, j.uncharged,

@@ -104,7 +104,7 @@ async def found_pages(request: Request, body: Mapping[str, object]) -> AsyncIter
 async def ask(
     request: Request, kind: str, body: Mapping[str, object] | None = None, *, within_s: float = ANSWER_S
 ) -> Mapping[str, object]:
-    """Ask the dispatcher, as far as the user may know. While nobody tells, a page that only shows has the last answer."""
+    """Ask the dispatcher, as far as the user may know; a page that only shows has the last answer, if it is silent."""
     permit(request, kind)
     questions = site_of(request).questions
     try:

@@ -61,6 +61,12 @@ def _filter_of(body: protocol.JobsCount) -> JobFilter:
     )
 
 
+async def group_errors(on: RequestContext, body: protocol.JobsErrors) -> Answer:
+    """The newest dead letters, by what they died of."""
+    groups, is_all = await on.services.store.error_groups.read(body.topic, body.rows)
+    return {"groups": groups, "is_all": is_all}
+
+
 async def find_jobs(on: RequestContext, body: protocol.JobsFind) -> Answer:
     """The jobs that each prefix of an id may mean, a few of each."""
     return {"jobs": await on.services.store.prefixes.jobs([_digits_of(one) for one in body.prefixes])}

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.commandline.cli_answers import job, stats
+from tests.support.commandline.cli_answers import error_group, job, stats
 from tests.support.servers.dashboard import Told, browser
 
 pytestmark = pytest.mark.anyio
@@ -45,8 +45,13 @@ async def test_while_nobody_tells_a_page_is_the_last_known_one() -> None:
     await at.ask("GET", "/jobs")
     told.replies["status"] = {"jobs": None, "database": {"ok": False, "error": "refused"}, "workers": None}
     at.site.changed()
-    told.known = (40.0, {"jobs": [job(name="kept")], "topics": []})
-    for path, shown in (("/jobs", ">kept<"), ("/jobs", "Running <b>7</b>"), ("/topics", ">7</td>"), ("/dead", "kept")):
+    told.known = (40.0, {"jobs": [job(name="kept")], "topics": [], "groups": [error_group(name="kept")]})
+    for path, shown in (
+        ("/jobs", ">kept<"),
+        ("/jobs", "Running <b>7</b>"),
+        ("/topics", ">7<"),
+        ("/dead", ">kept<"),
+    ):
         got = await at.ask("GET", path)
         assert got.status == 200
         assert "the database is away. This page is of then." in got.text

@@ -15,9 +15,9 @@ from markupsafe import escape
 from pulse.errors import BadRequestError, NobodyAnswersError
 from pulse.ui.app import make_app
 from pulse.ui.data.poller import Poller
-from pulse.ui.pages import dead, topics
+from pulse.ui.pages import topics
 from pulse.ui.rendering import unknown
-from tests.support.commandline.cli_answers import job, stats
+from tests.support.commandline.cli_answers import error_group, job, stats
 from tests.support.servers.dashboard import Told, browser, site_of
 
 pytestmark = pytest.mark.anyio
@@ -43,27 +43,21 @@ async def test_ten_thousand_topics() -> None:
     assert "And 9,500 more" in got.text
 
 
-async def test_dead_letters_take_no_longer_than_a_page(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pulse.ui.pages.common.ANSWER_S", 0.05)
-    asked: list[Mapping[str, Any]] = []
-
-    def page(body: Mapping[str, Any]) -> dict[str, object]:
-        asked.append(body)
-        return {"jobs": [], "next": "x"}
-
-    at = browser(Told(status={}, jobs_list=page))
-    for look in ("5000", "9" * 5000, "0", "-1", ""):
-        assert (await asyncio.wait_for(at.ask("GET", f"/dead?look={look}"), 2.0)).status == 200
-    assert len(asked) > 1
-
-
 async def test_a_traceback_is_shown_as_it_is() -> None:
     """In a list its last line, and the whole of it below; on the page of its job whole, and in its history."""
     trace = 'Traceback (most recent call last):\n  File "a.py", line 1, in n\n    raise <it>'
     error = f"ValueError: no\n{trace}"
     history = [{"attempt": 1, "outcome": "error", "error": error}]
     row = job(status="DEAD_LETTERED", last_error=error, history=history)
-    at = browser(Told(status={}, jobs_list={"jobs": [row], "next": None}, jobs_get={"job": row}, jobs_why={}))
+    at = browser(
+        Told(
+            status={},
+            jobs_list={"jobs": [row], "next": None},
+            jobs_get={"job": row},
+            jobs_why={},
+            jobs_errors={"groups": [error_group(error=error)]},
+        )
+    )
     shown = str(escape(error))
     for path, times in (("/dead", 1), (f"/jobs/{uuid.UUID(bytes=row['id'])}", 2)):
         got = await at.ask("GET", path)
@@ -223,20 +217,10 @@ async def test_what_was_found_before_the_server_fell_silent_is_shown(answers: in
             raise NobodyAnswersError("no answer")
         return {"jobs": [{"id": JOB.bytes, "name": "lost"}], "next": "x" if asked < 2 else None}
 
-    got = await browser(Told(status={}, jobs_list=page)).ask("GET", "/dead")
+    form = {"verb": "cancel", "all": "1"}
+    got = await browser(Told(status={}, jobs_list=page)).ask("POST", "/bulk/preview", form)
     assert (got.status, "lost" in got.text) == ((200, True) if answers else (502, False))
     assert asked == (2 if answers else 1)
-
-
-async def test_dead_letters_are_looked_at_as_far_as_asked_for() -> None:
-    asked: list[Mapping[str, Any]] = []
-
-    def page(body: Mapping[str, Any]) -> dict[str, object]:
-        asked.append(body)
-        return {"jobs": [{"id": JOB.bytes}] * dead.LOOKED, "next": "x"}
-
-    await browser(Told(status={}, jobs_list=page)).ask("GET", "/dead")
-    assert len(asked) == 1
 
 
 async def test_an_id_leads_to_its_job() -> None:

@@ -21,7 +21,6 @@ from pulse.ui.data.bulk_orders import ordered, undo_of
 from pulse.ui.data.filters import Filters, seconds
 from pulse.ui.data.poller import Poller, SystemSnapshot
 from pulse.ui.data.queries import Questions
-from pulse.ui.pages.dead import group
 from pulse.ui.pages.job import timeline
 from pulse.ui.pages.jobs import tabs_of
 from pulse.ui.pages.schedule_form import body_of, values_from
@@ -328,13 +327,6 @@ def test_what_is_wrong_stands_where_it_belongs() -> None:
     assert [one.advice for one in snapshot.about("/workers")] == [("start it",)]
     assert snapshot.about("/actors") == []
     assert (snapshot.health, snapshot.summary) == ("wrong", "1 wrong, 1 warning")
-
-
-def test_dead_letters_are_grouped() -> None:
-    jobs = [job(topic="t", name="n", last_error=f"no {number}", completed_at=float(-number)) for number in range(3)]
-    groups = group([job(topic="u", name="n", last_error="no 1"), *jobs])
-    assert [(one.topic, one.number) for one in groups] == [("t", 3), ("u", 1)]
-    assert groups[0].oldest_s == -2.0
 
 
 def test_timeline() -> None:
