@@ -117,7 +117,7 @@ def test_drain_sends_workers_home(system: System, client: Peer, topic: str) -> N
         (held,) = client.submit(new_job(topic=topic))
         worker.job()
         system.ask_supervisor("drain", all=True)
-        assert worker.expect("drain") == {"reconnect": False}
+        assert worker.expect("drain") == {"reconnect": False, "replace": False}
         (waiting,) = client.submit(new_job(topic=topic))
         assert worker.done((held, 1)) == []
         assert worker.idle()
