@@ -1,9 +1,9 @@
 """
 Says what does not fit its type: which field, the value that was given, and what is allowed. Pure.
 
-msgspec names the first such place: ``Expected `int` >= 1 - at `$.jobs[1].max_attempts` ``. Along that path lie the value
-in the body and the type of the field; a person gets these in words. Where the path leads nowhere, msgspec's message is
-better than none.
+msgspec names the first such place: ``Expected `int` >= 1 - at `$.jobs[1].max_attempts` ``. Along that path lie the
+value in the body and the type of the field; a person gets these in words. Where the path leads nowhere, msgspec's
+message is better than none.
 """
 
 from __future__ import annotations

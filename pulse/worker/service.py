@@ -114,6 +114,10 @@ class Service:
         if self._connection is not None:
             self._connection.wake()
 
+    def raised(self, error: BaseException) -> None:
+        """A handler failed with that."""
+        self._failures.raised(error)
+
     def ended_apart(self, attempt: Attempt, ending: Outcome, used: Mapping[str, object]) -> None:
         """The same for an isolated attempt, whose process has ended, too."""
         self._ledger.ended_apart(attempt, ending, used)
