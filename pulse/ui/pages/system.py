@@ -50,7 +50,12 @@ async def confirm_drain(request: Request) -> Response:
 async def drain(request: Request) -> Response:
     """Let a worker finish what it runs, and end."""
     body = {"worker": field(request, "worker") or ""}
-    await change(request, "workers.drain", body, "It drains: it gets no more jobs, and ends when it has finished.")
+    await change(
+        request,
+        "workers.drain",
+        body,
+        "It drains: it gets no more jobs, and ends when it has finished; a new process follows.",
+    )
     return RedirectResponse("/workers", HTTPStatus.SEE_OTHER)
 
 

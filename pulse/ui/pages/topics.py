@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from pulse.client.requests import TOPIC_OPTIONS
+from pulse.client.control_requests import TOPIC_OPTIONS
 from pulse.common.backoff import in_seconds
 from pulse.common.duration import seconds_of
 from pulse.errors import BadRequestError, PulseError

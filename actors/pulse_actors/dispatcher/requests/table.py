@@ -134,13 +134,13 @@ async def list_workers(on: RequestContext, _body: protocol.NoBody) -> Answer:
 
 
 async def drain_worker(on: RequestContext, body: protocol.WorkerRequest) -> Answer:
-    """Let a handler process finish what it runs, and end."""
+    """Let a handler process finish what it runs, and end; its pool starts a new one."""
     worker = on.services.registry.get(body.worker)
     if worker is None or not (worker.facts.topics or worker.facts.names):
         raise NotFoundError(f"no worker {body.worker!r:.300} is connected here")
     async with on.acting() as store:
         await store.note("workers.drain", detail={"worker": worker.facts.name, "pid": worker.facts.pid})
-    worker.drain(reconnect=False)
+    worker.drain(reconnect=False, replace=True)  # else a pool would shrink, unnoticed, until it is restarted
     return {}
 
 
