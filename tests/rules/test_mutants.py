@@ -132,7 +132,7 @@ def test_a_statement_gets_another_text(tmp_path: Path) -> None:
     """Also where a module keeps it."""
     mutant = Mutant("complete_jobs", "", Span(0, 0), "\n")
     before = store._COMPLETE
-    assert holds_in_fork(mutant, tmp_path, lambda: store._COMPLETE == f"\n{before}")
+    assert holds_in_fork(mutant, tmp_path, lambda: f"\n{before}" == store._COMPLETE)
 
 
 def holds_in_fork(mutant: Mutant, directory: Path, condition: Callable[[], bool]) -> bool:
