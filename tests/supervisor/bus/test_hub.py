@@ -1,4 +1,4 @@
-"""The first frame of an actor on the bus names the actor, or the link is broken; before its settings it is told nothing."""
+"""The first frame of an actor on the bus names it, or the link is broken; before its settings it is told nothing."""
 
 from __future__ import annotations
 
