@@ -1,4 +1,4 @@
-"""The first frame of an actor on the bus names it, or the link is broken; before its settings it is told nothing."""
+"""The first frame of an actor on the bus names it, or the link is broken; before its settings it gets no hint."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def test_who_says_hello(said: bytes, events: list[Event]) -> None:
 
 @pytest.mark.parametrize("anyio_backend", ["trio"])
 @pytest.mark.anyio
-async def test_who_has_no_settings_yet_is_told_nothing() -> None:
+async def test_who_has_no_settings_yet_gets_no_hint() -> None:
     ours, theirs = socket.socketpair()
     hub = Hub(lambda *_: None, dict, lambda *_, **__: None)
     link = BusLink("pause", 7, ours)
