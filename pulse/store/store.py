@@ -37,6 +37,7 @@ from pulse.store.operators.policies import Defaults, TopicStore
 from pulse.store.operators.schedules import ScheduleStore
 from pulse.store.operators.transaction import Acting, Operator, acting
 from pulse.store.reading.counts import DepthStore
+from pulse.store.reading.endings import EndingReader
 from pulse.store.reading.jobs import JobReader
 from pulse.store.reading.listing import Listing
 from pulse.store.reading.prefixes import PrefixSearch
@@ -117,6 +118,7 @@ class Store(Operations, Defaults, Sweeps):
         self.aside = SetAsideStore(self.hot)
         self.depths = DepthStore(self.counting)
         self.findings = FindingStore(self.counting)
+        self.endings = EndingReader(self.hot)
         self.reads = JobReader(self.query)
         self.gate = GateStore(self.query)
         self.schedules = ScheduleStore(self.query)
