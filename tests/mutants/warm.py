@@ -30,6 +30,7 @@ from typing import Any, Final, NamedTuple
 import asyncpg
 import pytest
 
+from pulse.errors import PulseError
 from tests.mutants import judges
 from tests.mutants.force import force, functions
 from tests.mutants.source import SCHEMA, Mutant, path_of, statement_of, statements
@@ -242,7 +243,7 @@ class Judges:
                     os.environ.pop(GIVEN_TEMPLATE)
                 if not mutant.is_code:
                     _prepare(mutant, stack)
-            except (LookupError, asyncpg.PostgresError) as error:
+            except (LookupError, asyncpg.PostgresError, PulseError) as error:
                 print(error)  # noqa: T201
                 return UNFIT
             return self._run_all(slot, items)
