@@ -284,6 +284,8 @@ def test_places(tmp_path: Path) -> None:
     assert directories.runtime_dir(None, [tmp_path]).details == (str(tmp_path),)
     (tmp_path / "link").symlink_to(tmp_path)
     assert [state_of(tmp_path / name, is_runtime=False) for name in ("link", "none")] == [WRONG, WARNING]
+    missing = directories.directory_at(tmp_path / "none", named=True, is_shared=False)
+    assert directories.state_dir(missing, is_used=True).text.endswith("is not there yet")
     (tmp_path / "pulse.sock").write_bytes(b"")
     client, control = directories.both_sockets(tmp_path)
     assert (client.is_there, client.pid, control.problem) == (True, None, "it is not there")
