@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from pulse.app.app import App
+    from pulse.app.call import Call, call
     from pulse.app.context import Context, Previous
     from pulse.app.handler import Handler
     from pulse.app.outcome import Discard, RetryAfter, Snooze
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
         NotFoundError,
         PulseError,
         RefusedError,
+        ResultError,
         TooLargeError,
         UnauthorizedError,
         UnavailableError,
@@ -60,6 +62,7 @@ __all__ = [
     "App",
     "AsyncClient",
     "BadRequestError",
+    "Call",
     "Changed",
     "Client",
     "Codec",
@@ -81,6 +84,7 @@ __all__ = [
     "PulseError",
     "Reason",
     "RefusedError",
+    "ResultError",
     "RetryAfter",
     "Schedule",
     "ScheduleOptions",
@@ -96,12 +100,14 @@ __all__ = [
     "UnavailableError",
     "UnhandledNameWarning",
     "Why",
+    "call",
     "connect",
 ]
 
 _MODULES: Final = {
     "pulse.client.records": ("Changed", "JobPage", "Reason", "SchedulePage", "Stack", "Why"),
     "pulse.app.app": ("App",),
+    "pulse.app.call": ("Call", "call"),
     "pulse.client.client": ("Client",),
     "pulse.client.async_client": ("AsyncClient", "connect"),
     "pulse.security.codec": ("Codec",),
@@ -116,6 +122,7 @@ _MODULES: Final = {
         "NotFoundError",
         "PulseError",
         "RefusedError",
+        "ResultError",
         "TooLargeError",
         "UnauthorizedError",
         "UnavailableError",

@@ -22,6 +22,7 @@ __all__ = [
     "ProtocolError",
     "PulseError",
     "RefusedError",
+    "ResultError",
     "SchemaError",
     "StatementError",
     "StatementTimeoutError",
@@ -70,6 +71,10 @@ class SchemaError(PulseError):
 
 class HandlerError(PulseError):
     """A handler is not declared in a way that pulse can run."""
+
+
+class ResultError(PulseError):
+    """A job has no result, or one of another type than was asked for."""
 
 
 class NobodyAnswersError(PulseError):

@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from typing import Any, Final, Generic, TypedDict, TypeVar, cast
 from uuid import UUID
 
+from pulse.app.call import HandlerRef, resolve_call
 from pulse.app.handler import name_of
 from pulse.app.tracing import current_traceparent
 from pulse.client import records
 from pulse.client.records import Changed, JobPage, Stack, Why
 from pulse.common.ids import uuid7s
 from pulse.common.json_text import JsonValue
-from pulse.common.wire_values import IdLike, TimeLike, args_text, as_id, unix_time
+from pulse.common.wire_values import IdLike, TimeLike, as_id, unix_time
 from pulse.errors import (
     BadRequestError,
     NobodyAnswersError,
@@ -33,7 +34,6 @@ from pulse.protocol.stats import Stats
 __all__ = ["AuditFilters", "JobFilters", "JobOptions", "NewJob", "Request", "TopicOptions"]
 
 AnswerT = TypeVar("AnswerT")
-HandlerRef = str | Callable[..., Any]
 
 _FIRST_PAUSE_S: Final = 0.01  # a short job is done by then
 _LAST_PAUSE_S: Final = 0.5  # as the server's own poll; 2 requests a second cost nothing
@@ -215,7 +215,7 @@ class JobFilters(ListPage, total=False):
 
     status: str | Sequence[str] | None
     topic: str | None
-    name: HandlerRef | None
+    name: str | Callable[..., Any] | None
     schedule: IdLike | None
     error: str | None
     worker: str | None
@@ -424,8 +424,7 @@ def _job_body(given: object) -> dict[str, object]:
     if "name" not in job:
         raise BadRequestError("submit: a job has no name")
     body = {key: value for key, value in job.items() if value is not None}
-    body["name"] = name_of(job["name"])
-    body["args"] = args_text(job.get("args"))
+    body["name"], body["args"] = resolve_call(job["name"], job.get("args"))
     if "id" in body:
         body["id"] = as_id(job["id"])
     if "run_at" in body:
