@@ -35,8 +35,9 @@ if TYPE_CHECKING:
     from pulse.app.outcome import Discard, RetryAfter, Snooze
     from pulse.client.async_client import AsyncClient, connect
     from pulse.client.client import Client
+    from pulse.client.control_requests import TopicOptions
     from pulse.client.records import Changed, JobPage, Reason, SchedulePage, Stack, Why
-    from pulse.client.requests import JobOptions, NewJob, TopicOptions
+    from pulse.client.requests import JobOptions, NewJob
     from pulse.client.schedule_requests import ScheduleOptions
     from pulse.errors import (
         BadRequestError,
@@ -131,7 +132,8 @@ _MODULES: Final = {
     "pulse.app.handler": ("Handler",),
     "pulse.job": ("HistoryEntry", "Job", "Schedule", "Status"),
     "pulse.app.outcome": ("Discard", "RetryAfter", "Snooze"),
-    "pulse.client.requests": ("JobOptions", "NewJob", "TopicOptions"),
+    "pulse.client.control_requests": ("TopicOptions",),
+    "pulse.client.requests": ("JobOptions", "NewJob"),
     "pulse.client.schedule_requests": ("ScheduleOptions",),
     "pulse.protocol.stats": ("Stats", "TopicStats"),
 }

@@ -17,7 +17,7 @@ COMMANDS: Final = {
     "ping": Lazy("pulse.cli.system.processes", "ping", "Ask whether the server answers; for health checks."),
     "submit": Lazy("pulse.cli.jobs.submit", "submit", "Submit a job, or many from standard input."),
     "jobs": Lazy("pulse.cli.jobs.commands", "jobs", "List, show, cancel, retry and change jobs; tell why."),
-    "workers": Lazy("pulse.cli.system.workers", "workers", "List the connected worker processes."),
+    "workers": Lazy("pulse.cli.system.workers", "workers", "List the connected worker processes; drain one."),
     "dispatch": Lazy("pulse.cli.control.dispatch", "dispatch", "Pause and resume the handing out of jobs."),
     "topics": Lazy("pulse.cli.control.topics", "topics", "List topics and what is in them; change policies."),
     "schedules": Lazy("pulse.cli.control.schedules", "schedules", "List, show, create and delete schedules."),

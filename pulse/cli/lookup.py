@@ -1,5 +1,6 @@
 """
-Which jobs and schedules are meant: by a whole id, by the first characters of one, or by a schedule's key.
+Which jobs, schedules and workers are meant: by a whole id, by the first characters of one, by a schedule's key, or by
+a worker's name or pid.
 
 Topics and handlers may have any name: where nobody knows one, a warning names those that are similar.
 """
@@ -8,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Sequence
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeVar
 from uuid import UUID
 
 import click
@@ -16,8 +17,9 @@ import click
 from pulse.cli.server import current_server
 from pulse.common.text import cut, printable, shell_word, similar_names
 from pulse.errors import BadRequestError, NotFoundError, PulseError
-from pulse.protocol.answers import JobPageAnswer, SchedulePageAnswer, WorkerList, read
+from pulse.protocol.answers import JobPageAnswer, SchedulePageAnswer, Worker, WorkerList, read
 
+IdT = TypeVar("IdT", bound="bytes | str")
 IdWord: TypeAlias = bytes | str  # a whole id; or else what a person typed for one
 _MOST_AT_ONCE: Final = 100  # prefixes in a request
 _MOST_SHOWN: Final = 10  # of the things that a word may mean
@@ -71,13 +73,42 @@ def schedule_of(word: IdWord) -> bytes:
     return _only_one(word, "schedules", ((one.id, _shown(one.key or one.name)) for one in found))
 
 
-def _only_one(word: str, things: str, found: Iterable[tuple[bytes, str]]) -> bytes:
+def worker_of(word: str) -> Worker:
+    """
+    The connected worker that *word* means: a whole name, identity or pid goes before the beginning of one.
+
+    Raises:
+        NotFoundError: It means none; the message names similar ones.
+        BadRequestError: It may mean several; the message lists them.
+    """
+    known = read(WorkerList, current_server().ask("workers.list", repeatable=True)).workers
+    whole = [one for one in known if word in {one.name, one.identity, str(one.pid or "")}]
+    meant = whole or [one for one in known if one.name.startswith(word) or one.identity.startswith(word)]
+    if not meant:
+        alike = similar_names(word, [one.name for one in known])
+        more = f"; similar names: {', '.join(map(printable, alike))}" if alike else "; pulse ctl workers lists them"
+        raise NotFoundError(
+            f"no worker here has the name or pid {word!r:.100}, or a name or identity that begins so{more}"
+        )
+    identity = _only_one(word, "workers", ((one.identity, _where(one)) for one in meant))
+    return next(one for one in meant if one.identity == identity)
+
+
+def _where(worker: Worker) -> str:
+    return "  ".join([*([] if worker.pid is None else [f"pid {worker.pid}"]), _shown(worker.host or "")])
+
+
+def _only_one(word: str, things: str, found: Iterable[tuple[IdT, str]]) -> IdT:
     there = list(found)
     if len(there) == 1:
         return there[0][0]
-    lines = [f"  {UUID(bytes=identity)}  {what}" for identity, what in there[:_MOST_SHOWN]]
+    lines = [f"  {_shown_id(identity)}  {what}".rstrip() for identity, what in there[:_MOST_SHOWN]]
     more = ["  and more"] if len(there) > _MOST_SHOWN else []
     raise BadRequestError("\n".join([f"{word} may mean several {things}; more characters tell which:", *lines, *more]))
+
+
+def _shown_id(identity: IdWord) -> str:
+    return str(UUID(bytes=identity)) if isinstance(identity, bytes) else printable(identity)
 
 
 def _shown(name: str) -> str:

@@ -4,6 +4,7 @@ Clients, asynchronous and blocking: they submit, read and change jobs over the s
 - async_client: `pulse.AsyncClient` and `pulse.connect`
 - async_transport: sends requests and receives answers with anyio
 - client: `pulse.Client`: the same methods, blocking
+- control_requests: builds requests about pauses, topics, workers, counts and the audit
 - discovery: finds the server: socket, address, account and password
 - login: the file in which `pulse ctl login` keeps the account
 - records: what clients get back: pages of jobs and schedules, changes, stacks

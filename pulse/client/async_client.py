@@ -20,11 +20,12 @@ from uuid import UUID
 import anyio
 
 from pulse.app.call import HandlerRef
-from pulse.client import requests, schedule_requests
+from pulse.client import control_requests, requests, schedule_requests
 from pulse.client.async_transport import AsyncTransport
+from pulse.client.control_requests import AuditFilters, TopicOptions
 from pulse.client.discovery import Remote
 from pulse.client.records import Changed, JobPage, SchedulePage, Stack, Why
-from pulse.client.requests import AuditFilters, JobFilters, JobOptions, NewJob, Request, TopicOptions
+from pulse.client.requests import JobFilters, JobOptions, NewJob, Request
 from pulse.client.schedule_requests import ScheduleChanges, ScheduleOptions
 from pulse.client.sealing import open_answer, seal_request
 from pulse.common.json_text import JsonValue
@@ -235,7 +236,7 @@ class AsyncClient:
         self, limit: int = 50, after: str | None = None, **filters: Unpack[AuditFilters]
     ) -> dict[str, JsonValue]:
         """What operators did, newest first; see ``AuditFilters``: action, topic, since_s."""
-        return await self._ask(requests.list_actions(limit, after, filters))
+        return await self._ask(control_requests.list_actions(limit, after, filters))
 
     async def stack(self, job_id: IdLike) -> Stack:
         """
@@ -308,49 +309,62 @@ class AsyncClient:
             until: Or then: an aware datetime, or Unix seconds.
 
         """
-        return await self._ask(requests.pause(topic, reason, for_s=for_s, until=until))
+        return await self._ask(control_requests.pause(topic, reason, for_s=for_s, until=until))
 
     async def resume(self, topic: str = "") -> dict[str, JsonValue]:
         """Dispatch again."""
-        return await self._ask(requests.resume(topic))
+        return await self._ask(control_requests.resume(topic))
 
     async def topics_list(self, limit: int = 100, after: str | None = None) -> dict[str, JsonValue]:
         """A page of policies, by topic; '' is the server."""
-        return await self._ask(requests.list_topics(limit, after))
+        return await self._ask(control_requests.list_topics(limit, after))
 
     async def topics_get(self, topic: str) -> dict[str, JsonValue]:
         """The policy of *topic*: the value in force of each option and its source; and what handlers declare."""
-        return await self._ask(requests.get_topic(topic))
+        return await self._ask(control_requests.get_topic(topic))
 
     async def topics_set(self, topic: str, **options: Unpack[TopicOptions]) -> dict[str, JsonValue]:
         """Set options of *topic*, see ``TopicOptions``; returns its policy. In force on all hosts within a second."""
-        return await self._ask(requests.set_topic(topic, options))
+        return await self._ask(control_requests.set_topic(topic, options))
 
     async def topics_unset(self, topic: str, *options: str) -> dict[str, JsonValue]:
         """Unset *options* of *topic*, by default all; returns its policy."""
-        return await self._ask(requests.unset_topic(topic, options))
+        return await self._ask(control_requests.unset_topic(topic, options))
 
     async def dispatch_status(self) -> dict[str, JsonValue]:
         """What is paused, and why."""
-        return await self._ask(requests.simple("dispatch.status"))
+        return await self._ask(control_requests.simple("dispatch.status"))
 
     async def workers(self) -> JsonValue:
         """The handler processes that are connected."""
-        answer = await self._ask(requests.simple("workers.list"))
+        answer = await self._ask(control_requests.simple("workers.list"))
         return answer.get("workers")
+
+    async def drain_worker(self, identity: str) -> None:
+        """
+        Let a handler process finish its jobs and end; its pool starts a new one in its place.
+
+        Args:
+            identity: Its ``identity``, as ``workers`` lists it.
+
+        Raises:
+            NotFoundError: No such worker is connected to this server.
+
+        """
+        await self._ask(control_requests.drain_worker(identity))
 
     async def status(self) -> dict[str, JsonValue]:
         """The state of the whole system."""
-        return await self._ask(requests.simple("status"))
+        return await self._ask(control_requests.simple("status"))
 
     async def stats(self, *, topics: int = 100, history_s: float = 3600.0) -> Stats:
         """Waiting jobs, rates and durations: of so many topics, and since when."""
-        return await self._ask(requests.stats(topics, history_s))
+        return await self._ask(control_requests.stats(topics, history_s))
 
     async def ping(self) -> float:
         """Seconds until the server answered."""
         started_s = time.monotonic()
-        await self._ask(requests.simple("ping"))
+        await self._ask(control_requests.simple("ping"))
         return time.monotonic() - started_s
 
     async def request(

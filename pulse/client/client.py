@@ -15,10 +15,11 @@ from typing import Any, Final, Self, TypeVar, Unpack, overload
 from uuid import UUID
 
 from pulse.app.call import HandlerRef
-from pulse.client import requests, schedule_requests
+from pulse.client import control_requests, requests, schedule_requests
+from pulse.client.control_requests import AuditFilters, TopicOptions
 from pulse.client.discovery import Remote
 from pulse.client.records import Changed, JobPage, SchedulePage, Stack, Why
-from pulse.client.requests import AuditFilters, JobFilters, JobOptions, NewJob, Request, TopicOptions
+from pulse.client.requests import JobFilters, JobOptions, NewJob, Request
 from pulse.client.schedule_requests import ScheduleChanges, ScheduleOptions
 from pulse.client.sealing import open_answer, seal_request
 from pulse.client.transport import Transport
@@ -204,7 +205,7 @@ class Client:
 
     def audit(self, limit: int = 50, after: str | None = None, **filters: Unpack[AuditFilters]) -> dict[str, JsonValue]:
         """What operators did, newest first; see ``AuditFilters``: action, topic, since_s."""
-        return self._ask(requests.list_actions(limit, after, filters))
+        return self._ask(control_requests.list_actions(limit, after, filters))
 
     def stack(self, job_id: IdLike) -> Stack:
         """
@@ -277,49 +278,62 @@ class Client:
             until: Or then: an aware datetime, or Unix seconds.
 
         """
-        return self._ask(requests.pause(topic, reason, for_s=for_s, until=until))
+        return self._ask(control_requests.pause(topic, reason, for_s=for_s, until=until))
 
     def resume(self, topic: str = "") -> dict[str, JsonValue]:
         """Dispatch again."""
-        return self._ask(requests.resume(topic))
+        return self._ask(control_requests.resume(topic))
 
     def topics_list(self, limit: int = 100, after: str | None = None) -> dict[str, JsonValue]:
         """A page of policies, by topic; '' is the server."""
-        return self._ask(requests.list_topics(limit, after))
+        return self._ask(control_requests.list_topics(limit, after))
 
     def topics_get(self, topic: str) -> dict[str, JsonValue]:
         """The policy of *topic*: the value in force of each option and its source; and what handlers declare."""
-        return self._ask(requests.get_topic(topic))
+        return self._ask(control_requests.get_topic(topic))
 
     def topics_set(self, topic: str, **options: Unpack[TopicOptions]) -> dict[str, JsonValue]:
         """Set options of *topic*, see ``TopicOptions``; returns its policy. In force on all hosts within a second."""
-        return self._ask(requests.set_topic(topic, options))
+        return self._ask(control_requests.set_topic(topic, options))
 
     def topics_unset(self, topic: str, *options: str) -> dict[str, JsonValue]:
         """Unset *options* of *topic*, by default all; returns its policy."""
-        return self._ask(requests.unset_topic(topic, options))
+        return self._ask(control_requests.unset_topic(topic, options))
 
     def dispatch_status(self) -> dict[str, JsonValue]:
         """What is paused, and why."""
-        return self._ask(requests.simple("dispatch.status"))
+        return self._ask(control_requests.simple("dispatch.status"))
 
     def workers(self) -> JsonValue:
         """The handler processes that are connected."""
-        answer = self._ask(requests.simple("workers.list"))
+        answer = self._ask(control_requests.simple("workers.list"))
         return answer.get("workers")
+
+    def drain_worker(self, identity: str) -> None:
+        """
+        Let a handler process finish its jobs and end; its pool starts a new one in its place.
+
+        Args:
+            identity: Its ``identity``, as ``workers`` lists it.
+
+        Raises:
+            NotFoundError: No such worker is connected to this server.
+
+        """
+        self._ask(control_requests.drain_worker(identity))
 
     def status(self) -> dict[str, JsonValue]:
         """The state of the whole system."""
-        return self._ask(requests.simple("status"))
+        return self._ask(control_requests.simple("status"))
 
     def stats(self, *, topics: int = 100, history_s: float = 3600.0) -> Stats:
         """Waiting jobs, rates and durations: of so many topics, and since when."""
-        return self._ask(requests.stats(topics, history_s))
+        return self._ask(control_requests.stats(topics, history_s))
 
     def ping(self) -> float:
         """Seconds until the server answered."""
         started_s = time.monotonic()
-        self._ask(requests.simple("ping"))
+        self._ask(control_requests.simple("ping"))
         return time.monotonic() - started_s
 
     def request(

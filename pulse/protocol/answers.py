@@ -19,6 +19,7 @@ from msgspec import Struct
 
 from pulse.errors import ProtocolError
 from pulse.protocol.fields import Id
+from pulse.protocol.invalid_field import invalid_field
 from pulse.protocol.stats import JobCounts
 
 KindT = TypeVar("KindT", bound=Struct)
@@ -432,7 +433,7 @@ def read(kind: type[KindT], body: object) -> KindT:
     try:
         return msgspec.convert(body, kind)
     except msgspec.ValidationError as error:
-        raise ProtocolError(f"the answer is not understood: {error}") from None
+        raise ProtocolError(f"the answer is not understood: {invalid_field(kind, body, error)}") from None
 
 
 def part(body: Mapping[str, object], key: str) -> Mapping[str, object]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Final, TypeVar
 
@@ -12,6 +12,7 @@ from msgspec import Meta, Raw, Struct
 
 from pulse.errors import ProtocolError
 from pulse.protocol.fields import RequestNumber
+from pulse.protocol.invalid_field import invalid_field
 
 MAX_FRAME_BYTES: Final = 8 * 1024 * 1024  # a submit of 40 000 small jobs; one result of 8 MiB is a file, not a result
 CLAIM_MAX_BYTES: Final = (
@@ -20,9 +21,6 @@ CLAIM_MAX_BYTES: Final = (
 HELLO_MAX_FRAME_BYTES: Final = 1024 * 1024  # before hello the peer is unknown; 40 000 running jobs fit
 _LENGTH_BYTES: Final = 4
 _SHOWN_BYTES: Final = 8 * 1024  # in a longer body the wrong value is not looked up: that takes time
-_TOLD_CHARS: Final = 400
-_PLACE: Final = re.compile(r" - at `\$((?:\.\w+|\[\d+\])+)`$")  # in msgspec's messages
-_STEP: Final = re.compile(r"\.(\w+)|\[(\d+)\]")
 _FIXMAP: Final = 0x80  # first bytes of a map in MessagePack: 0x80 to 0x8f, map 16, map 32
 _FIXMAP_END: Final = 0x90
 _LONG_MAPS: Final = frozenset({0xDE, 0xDF})
@@ -73,23 +71,18 @@ def decode_body(kind: type[BodyT], frame: Frame) -> BodyT:
     try:
         body = decoder.decode(frame.body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise ProtocolError(f"{frame.kind}: {_told(error)}{_given(frame, str(error))}", request=frame.request) from None
+        what = invalid_field(kind, _plain(frame), error, shown=frame.kind != "hello")  # a hello has passwords
+        raise ProtocolError(f"{frame.kind}: {what}", request=frame.request) from None
     assert isinstance(body, kind)  # noqa: S101 - narrows the type; the decoder was made for it
     return body
 
 
-def _given(frame: Frame, problem: str) -> str:
-    """The value at the path in *problem*; '' if it must not be shown: a hello has passwords."""
-    place = _PLACE.search(problem)
-    if place is None or frame.kind == "hello" or memoryview(frame.body).nbytes > _SHOWN_BYTES:
-        return ""
-    try:
-        value = msgspec.msgpack.decode(frame.body)
-        for key, number in _STEP.findall(place[1]):
-            value = value[key] if key else value[int(number)]
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, LookupError, TypeError):
-        return ""
-    return f", which is {value!r:.60}" if isinstance(value, str | float | int) else ""
+def _plain(frame: Frame) -> object:
+    """The body as plain values; None if it is long or cannot be read at all."""
+    if memoryview(frame.body).nbytes <= _SHOWN_BYTES:
+        with contextlib.suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError, TypeError):
+            return msgspec.msgpack.decode(frame.body)
+    return None
 
 
 def decode_any(frame: Frame) -> dict[str, object]:
@@ -97,13 +90,7 @@ def decode_any(frame: Frame) -> dict[str, object]:
     try:
         return msgspec.msgpack.decode(frame.body, type=dict[str, object])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise ProtocolError(f"{frame.kind}: {_told(error)}", request=frame.request) from None
-
-
-def _told(error: Exception) -> str:
-    """The message of *error*, cut: a value in it may be as long as a frame."""
-    text = str(error)
-    return text if len(text) <= _TOLD_CHARS else f"{text[: _TOLD_CHARS // 2]}…{text[-_TOLD_CHARS // 2 :]}"
+        raise ProtocolError(f"{frame.kind}: {error!s:.400}", request=frame.request) from None
 
 
 class FrameReader:

@@ -249,9 +249,14 @@ class Stop(Struct, frozen=True):
 
 
 class Drain(Struct, frozen=True):
-    """No new jobs will come; with ``reconnect`` the worker reconnects, without it the worker exits."""
+    """
+    No new jobs will come; with ``reconnect`` the worker reconnects, without it the worker exits.
+
+    With ``replace`` its pool starts a new process in its place.
+    """
 
     reconnect: bool = False
+    replace: bool = False
 
 
 class Capacity(Struct, frozen=True):

@@ -37,6 +37,8 @@ from pulse.store.operators.policies import Defaults, TopicStore
 from pulse.store.operators.schedules import ScheduleStore
 from pulse.store.operators.transaction import Acting, Operator, acting
 from pulse.store.reading.counts import DepthStore
+from pulse.store.reading.error_groups import ErrorGroups
+from pulse.store.reading.filter_counts import FilterCounts
 from pulse.store.reading.jobs import JobReader
 from pulse.store.reading.listing import Listing
 from pulse.store.reading.prefixes import PrefixSearch
@@ -122,6 +124,8 @@ class Store(Operations, Defaults, Sweeps):
         self.schedules = ScheduleStore(self.query)
         self.topics = TopicStore(self.query)
         self.listing = Listing(self.query)
+        self.error_groups = ErrorGroups(self.query)
+        self.filter_counts = FilterCounts(self.query)
         self.prefixes = PrefixSearch(self.query)
         self.audit = AuditStore(self.query)
 

@@ -1,5 +1,5 @@
 """
-Logs each attempt that failed and was charged, and each job that became a dead letter.
+Logs each attempt that failed and was charged, each job that became a dead letter, and what handlers raised.
 
 The worker that ran the attempt logs it, when the server has confirmed its end; the server logs what it ended itself. Of
 thousands that fail together the first ones are logged, and a line says how many were left out.
@@ -64,6 +64,7 @@ class FailureLog:
         self._log = log
         self._dead = LineLimit(MOST, PERIOD_S)
         self._failed = LineLimit(MOST, PERIOD_S)  # of its own: failures must not keep a dead letter out of the log
+        self._raised = LineLimit(MOST, PERIOD_S)
 
     def note(self, attempts: Sequence[FailedAttempt]) -> None:
         """Log these, as far as the limit allows."""
@@ -91,12 +92,19 @@ class FailureLog:
                 error=_first_line(one.error),
             )
 
+    def raised(self, error: BaseException) -> None:
+        """Log what a handler raised, with its traceback, as far as the limit allows."""
+        if self._raised.take(1, time.monotonic()):
+            self._log.warning("handler_failed", exc_info=error)
+
     def settle(self) -> None:
         """Say how many lines were left out since the last time."""
         if count := self._dead.settle():
             self._log.warning("failures_left_out", of="job_dead_lettered", count=count)
         if count := self._failed.settle():
             self._log.info("failures_left_out", of="job_failed", count=count)
+        if count := self._raised.settle():
+            self._log.info("failures_left_out", of="handler_failed", count=count)
 
     async def run(self) -> None:
         """Say now and then how many lines were left out, until cancelled; then say the rest."""

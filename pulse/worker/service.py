@@ -14,6 +14,7 @@ from anyio.abc import TaskGroup
 from pulse.app.app import App
 from pulse.app.outcome import Outcome
 from pulse.app.tracing import for_attempts
+from pulse.protocol import Drain
 from pulse.system import log_sink, processes
 from pulse.system.failure_log import FailedAttempt, FailureLog, Log
 from pulse.worker.execution import stacks
@@ -113,6 +114,10 @@ class Service:
         if self._connection is not None:
             self._connection.wake()
 
+    def raised(self, error: BaseException) -> None:
+        """A handler failed with that."""
+        self._failures.raised(error)
+
     def ended_apart(self, attempt: Attempt, ending: Outcome, used: Mapping[str, object]) -> None:
         """The same for an isolated attempt, whose process has ended, too."""
         self._ledger.ended_apart(attempt, ending, used)
@@ -202,12 +207,12 @@ class Service:
         self._lease_passed = False
         self._notes.write(Kind.BEAT)
 
-    def drain(self, *, reconnect: bool) -> None:
-        """The server sends no more jobs; without *reconnect* the process must end."""
-        self._log.info("worker_told_to_drain", reconnect=reconnect, held=self._ledger.held)
-        self._is_restart = reconnect
-        if not reconnect:
-            self._notes.write(Kind.DRAINED)
+    def drain(self, order: Drain) -> None:
+        """The server sends no more jobs; without ``reconnect`` the process must end."""
+        self._log.info("worker_told_to_drain", reconnect=order.reconnect, replace=order.replace, held=self._ledger.held)
+        self._is_restart = order.reconnect
+        if not order.reconnect:
+            self._notes.write(Kind.REPLACED if order.replace else Kind.DRAINED)
             self._start_draining()
 
     def look(self, pair: Pair, answer: Callable[[str | None, int | None], None]) -> None:

@@ -25,6 +25,7 @@ class Kind(enum.Enum):
     SESSION = b"S"  # connected; the text is the session
     BEAT = b"B"  # the server answered a heartbeat
     DRAINED = b"D"  # the server asked this process to end for good
+    REPLACED = b"N"  # the server asked this process to end, and another one is to follow
     REFUSED = b"R"  # this process cannot work, nor could another one; the text says why
 
 

@@ -141,3 +141,12 @@ def test_a_survivor_is_wrong(status: int, is_wrong: bool, server: Postgres, monk
     judged._tell(mutant, status, "a test")
     assert "1 mutants tried" in judged.report()
     assert bool(judged.wrong) == is_wrong
+
+
+@pytest.mark.parametrize(("status", "is_wrong"), [(SURVIVED, False), (KILLED, True), (HUNG, True)])
+def test_nothing_that_is_found_is_wrong(status: int, is_wrong: bool, server: Postgres) -> None:
+    """A test that fails without any change would find every mutant."""
+    judged = Trial([Mutant("pulse.job", "", Span(0, 1), "x")], server, server.dsn, 1.0)
+    (control,) = judged._controls()
+    judged._tell_control(control, status, "a test")
+    assert bool(judged.wrong) == is_wrong

@@ -1,4 +1,4 @@
-"""``pulse ctl workers``: the handler processes that are connected."""
+"""``pulse ctl workers``: the handler processes that are connected, and the drain of one of them."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from typing import Final
 
 import click
 
-from pulse.cli.lazy import examples
+from pulse.cli.lazy import CONTEXT, CommandGroup, examples
+from pulse.cli.lookup import worker_of
+from pulse.cli.options import TextParam
 from pulse.cli.output.render import Cell, Column, Line, Screen, Table, foreign, write_document
 from pulse.cli.server import current_server
+from pulse.common.text import count
 from pulse.ops.worker_text import load_of, state_of
 from pulse.protocol.answers import Worker, WorkerList, read
 
@@ -24,10 +27,18 @@ _COLUMNS: Final = (
 )
 
 
-@click.command(epilog=examples("pulse ctl workers", "pulse ctl workers --json | jq '.workers[].running'"))
+@click.group(
+    cls=CommandGroup,
+    invoke_without_command=True,
+    context_settings=dict(CONTEXT),
+    epilog=examples("pulse ctl workers", "pulse ctl workers --json | jq '.workers[].running'"),
+)
 @click.option("--json", "as_json", is_flag=True, help='Print {"workers": [...]}.')
-def workers(*, as_json: bool) -> None:
+@click.pass_context
+def workers(ctx: click.Context, *, as_json: bool) -> None:
     """List the handler processes that are connected: who they are, what they serve, how busy they are."""
+    if ctx.invoked_subcommand is not None:
+        return
     answer = current_server().ask("workers.list", repeatable=True)
     if as_json:
         write_document(answer)
@@ -38,6 +49,37 @@ def workers(*, as_json: bool) -> None:
         screen.table(workers_table(found))
     else:
         screen.lines([[Cell("no workers are connected", "dim")]])
+
+
+@workers.command(epilog=examples("pulse ctl workers drain shop-1-4711-0", "pulse ctl workers drain 4712"))
+@click.argument("worker", type=TextParam("worker", 300))
+@click.option("--json", "as_json", is_flag=True, help='Print {"identity", "name", "pid", "host"}.')
+@click.pass_context
+def drain(ctx: click.Context, worker: str, *, as_json: bool) -> None:
+    """
+    Let a handler process finish its jobs and end; its pool starts a new one in its place.
+
+    WORKER is its name or its pid, or the first characters of its name or identity. It gets no more jobs. Jobs that have
+    not finished after the drain_s of its pool go to other workers, uncharged. To take a machine out of service, stop
+    its pools instead: see pulse ctl drain.
+    """
+    server, meant = current_server(), worker_of(worker)
+    server.ask("workers.drain", {"worker": meant.identity})
+    if as_json or (ctx.parent is not None and ctx.parent.params["as_json"]):
+        write_document({"identity": meant.identity, "name": meant.name, "pid": meant.pid, "host": meant.host})
+        return
+    finishes = f"It finishes {count(meant.started, 'job')}, then it ends" if meant.started else "It ends"
+    Screen().lines(
+        [
+            [foreign(meant.name or meant.identity, "bold"), foreign(f"{_place(meant)} gets no more jobs.")],
+            [Cell(f"{finishes}, and its pool starts a new process in its place.")],
+        ]
+    )
+
+
+def _place(worker: Worker) -> str:
+    parts = [*([] if worker.pid is None else [f"pid {worker.pid}"]), *([f"on {worker.host}"] if worker.host else [])]
+    return f" ({' '.join(parts)})" if parts else ""
 
 
 def workers_table(found: Sequence[Worker]) -> Table:

@@ -11,7 +11,7 @@ from uuid import UUID
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from pulse.errors import ForbiddenError, NobodyAnswersError, NotFoundError, PulseError
+from pulse.errors import ForbiddenError, NobodyAnswersError, NotFoundError, PulseError, UnavailableError
 from pulse.protocol import answers
 from pulse.protocol.roles import ACCESS_OF, CONTENTS, refusal
 from pulse.security.conceal import conceal, is_about_contents
@@ -20,7 +20,7 @@ from pulse.ui.auth.sessions import BrowserSession, Flash, Undo, UndoStep
 from pulse.ui.data.poller import SystemSnapshot
 from pulse.ui.data.queries import ANSWER_S, CHANGE_S
 from pulse.ui.rendering import page
-from pulse.ui.site import BEGAN, FORM, SESSION, Site
+from pulse.ui.site import BEGAN, FORM, OLD, SESSION, Site
 
 _STATUS_OF = {
     "bad_request": HTTPStatus.UNPROCESSABLE_ENTITY,
@@ -104,11 +104,33 @@ async def found_pages(request: Request, body: Mapping[str, object]) -> AsyncIter
 async def ask(
     request: Request, kind: str, body: Mapping[str, object] | None = None, *, within_s: float = ANSWER_S
 ) -> Mapping[str, object]:
-    """Ask the dispatcher, as far as the user may know."""
+    """Ask the dispatcher, as far as the user may know; a page that only shows has the last answer, if it is silent."""
     permit(request, kind)
-    answer = await site_of(request).questions.ask(kind, body, within_s=within_s)
+    questions = site_of(request).questions
+    try:
+        answer = await questions.ask(kind, body, within_s=within_s)
+    except (NobodyAnswersError, UnavailableError):
+        last = questions.last(kind, body) if request.method == "GET" else None
+        if last is None:
+            raise
+        age_s, answer = last
+        note_old(request, time.time() - age_s)
     sees = CONTENTS in session_of(request).rights or not is_about_contents(kind)
     return answer if sees else conceal(answer)
+
+
+def note_old(request: Request, at_s: float) -> None:
+    """Let the page say that what it shows is of then."""
+    request.scope[OLD] = min(at_s, request.scope.get(OLD, at_s))
+
+
+def last_counted(request: Request, standing: SystemSnapshot) -> SystemSnapshot:
+    """*standing*, or the newest one in which the jobs were counted: then the page says so."""
+    counted = standing.counted
+    if counted is None or counted is standing:
+        return standing
+    note_old(request, counted.at_s)
+    return counted
 
 
 def permit(request: Request, kind: str) -> None:

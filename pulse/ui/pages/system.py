@@ -11,7 +11,19 @@ from pulse.common.text import count
 from pulse.errors import NotFoundError, PulseError
 from pulse.ops.worker_text import state_of
 from pulse.protocol import answers
-from pulse.ui.pages.common import back, change, do, field, permit, say_next, session_of, site_of, standing_of, trouble
+from pulse.ui.pages.common import (
+    back,
+    change,
+    do,
+    field,
+    last_counted,
+    permit,
+    say_next,
+    session_of,
+    site_of,
+    standing_of,
+    trouble,
+)
 from pulse.ui.rendering import page, theme
 
 
@@ -19,6 +31,8 @@ async def workers(request: Request) -> Response:
     """The handler processes that are connected, those in trouble first."""
     standing = await standing_of(request)
     found = standing.status.workers
+    if found is None:
+        found = last_counted(request, standing).status.workers
     shown = None if found is None else sorted(found, key=lambda one: (not state_of(one), one.host or "", one.name))
     return await page(request, "workers.html", {"workers": shown})
 
@@ -36,7 +50,12 @@ async def confirm_drain(request: Request) -> Response:
 async def drain(request: Request) -> Response:
     """Let a worker finish what it runs, and end."""
     body = {"worker": field(request, "worker") or ""}
-    await change(request, "workers.drain", body, "It drains: it gets no more jobs, and ends when it has finished.")
+    await change(
+        request,
+        "workers.drain",
+        body,
+        "It drains: it gets no more jobs, and ends when it has finished; a new process follows.",
+    )
     return RedirectResponse("/workers", HTTPStatus.SEE_OTHER)
 
 

@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from pulse.client.requests import TOPIC_OPTIONS
+from pulse.client.control_requests import TOPIC_OPTIONS
 from pulse.common.backoff import in_seconds
 from pulse.common.duration import seconds_of
 from pulse.errors import BadRequestError, PulseError
@@ -20,7 +20,7 @@ from pulse.protocol import answers
 from pulse.protocol.stats import TopicStats
 from pulse.ui.auth.sessions import UndoStep
 from pulse.ui.data.poller import SystemSnapshot
-from pulse.ui.pages.common import ask, change, field, say_next, standing_of, trouble
+from pulse.ui.pages.common import ask, change, field, last_counted, say_next, standing_of, trouble
 from pulse.ui.rendering import page
 from pulse.ui.site import FORM
 
@@ -55,7 +55,7 @@ async def listing(request: Request) -> Response:
         for row in found.topics
     }
     follow = None if found.next is None else f"/topics?{urlencode({'after': found.next})}"
-    rows = _rows(standing, policies, others=after is None)
+    rows = _rows(last_counted(request, standing), policies, others=after is None)
     shown = sorted(heapq.nsmallest(MOST, rows, key=_least_wanted), key=lambda row: str(row["topic"]))
     return await page(request, "topics.html", {"rows": shown, "more": len(rows) - len(shown), "next": follow})
 
@@ -102,7 +102,7 @@ async def show(request: Request) -> Response:
         found = answers.read(answers.Topic, answers.part(answer, "topic"))
     except PulseError as error:
         return await trouble(request, error)
-    (row,) = [one for one in _rows(standing, {topic: {}}, others=False) if one["topic"] == topic]
+    (row,) = [one for one in _rows(last_counted(request, standing), {topic: {}}, others=False) if one["topic"] == topic]
     gate = standing.status.gate
     context = {
         "topic": found,

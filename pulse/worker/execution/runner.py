@@ -18,7 +18,6 @@ from typing import Any, Final, Protocol
 from uuid import UUID
 
 import anyio
-import structlog
 from anyio.abc import TaskGroup, TaskStatus
 from anyio.to_thread import run_sync
 
@@ -32,9 +31,8 @@ from pulse.security.codec import BY, UnreadableError, unseal
 from pulse.worker.execution.attempt import Attempt
 from pulse.worker.execution.wakeup import WakeupEvent
 
-__all__ = ["AttemptOwner", "Runner", "RunnerOwner", "arguments_for", "interrupt", "make_runner", "say_failure"]
+__all__ = ["AttemptOwner", "Runner", "RunnerOwner", "arguments_for", "interrupt", "is_failure", "make_runner"]
 
-log = structlog.get_logger("pulse.worker")
 SLICE_S: Final = 0.01  # then results are sent and frames are read before more handlers are called
 
 
@@ -57,6 +55,9 @@ class RunnerOwner(AttemptOwner, Protocol):
 
     def ended(self, attempt: Attempt, ending: Outcome) -> None:
         """The handler has really ended."""
+
+    def raised(self, error: BaseException) -> None:
+        """It failed with that; called within its context, before ``ended``."""
 
 
 class Runner(Protocol):
@@ -250,17 +251,16 @@ class _Caller:
         except BaseException as error:  # noqa: BLE001 - also SystemExit or a cancellation ends only this job
             value = error
         ending = attempt.ending(value)
-        if isinstance(value, BaseException):
-            say_failure(ending, value)
+        if isinstance(value, BaseException) and is_failure(ending, value):
+            self._owner.raised(value)
         if tracing is not None:
             tracing.end(span, ending)
         self._owner.ended(attempt, ending)
 
 
-def say_failure(ending: Outcome, error: BaseException) -> None:
-    """Log the traceback of a handler's exception, once; not for outcomes that it requested, nor for interruptions."""
-    if ending.outcome == "error" and not isinstance(error, asyncio.CancelledError):
-        log.warning("handler_failed", exc_info=error)
+def is_failure(ending: Outcome, error: BaseException) -> bool:
+    """Whether a handler's exception is worth a traceback: no outcome that it requested, and no interruption."""
+    return ending.outcome == "error" and not isinstance(error, asyncio.CancelledError)
 
 
 def arguments_for(attempt: Attempt, handler: Handler, link: Callable[[Attempt], Link]) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 import anyio
+import structlog
 
 from pulse.app.app import App
 from pulse.app.handler import Handler
@@ -29,7 +30,7 @@ from pulse.logs import LOGGED
 from pulse.system import log_sink, processes
 from pulse.worker.execution import stacks
 from pulse.worker.execution.attempt import HUNG, Attempt, Phase
-from pulse.worker.execution.runner import arguments_for, interrupt, make_runner, say_failure
+from pulse.worker.execution.runner import arguments_for, interrupt, is_failure, make_runner
 from pulse.worker.isolation.messages import (
     Begun,
     CellCheckpoint,
@@ -49,6 +50,7 @@ from pulse.worker.options import Backend, loop_options
 
 __all__ = ["run"]
 
+log = structlog.get_logger("pulse.worker")
 BROKEN: Final = 70  # exit code: the cell itself failed
 _RECEIVE_BYTES: Final = 256 * 1024
 _LAST_WORDS_S: Final = 0.1  # the next attempt may wait for this slot
@@ -128,6 +130,10 @@ class CellProcess:
         self._send(frame(CellResult(ending.outcome, ending.detail)))
         _leave(0)
 
+    def raised(self, error: BaseException) -> None:
+        """Log the traceback: without a limit, since a process for each job is limit enough."""
+        log.warning("handler_failed", exc_info=error)
+
     def lease_lost(self, attempt: Attempt) -> bool:
         """Whether the attempt no longer holds its job, or its lease has passed unanswered."""
         return attempt.lost or self._lease_lost
@@ -172,7 +178,8 @@ class CellProcess:
         except BaseException as error:  # noqa: BLE001 - also SystemExit ends only this job
             self.look()  # it may be the end that was asked for
             ending = attempt.ending(error)
-            say_failure(ending, error)
+            if is_failure(ending, error):
+                self.raised(error)
         if self._tracing is not None:
             self._tracing.end(None, ending)
         self.ended(attempt, ending)

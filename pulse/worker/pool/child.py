@@ -16,7 +16,7 @@ from pulse.system import process_tree
 from pulse.worker.execution import stacks
 from pulse.worker.execution.stacks import StackFile
 from pulse.worker.options import HostOptions, PoolOptions, worker_name
-from pulse.worker.status_pipe import Note, NoteReader
+from pulse.worker.status_pipe import Kind, Note, NoteReader
 
 __all__ = ["Child"]
 
@@ -34,6 +34,7 @@ class Child:
         ended: Set when the process has ended, by ``watch``.
         worked: Whether it was connected to the server.
         drained: Whether the server asked it to end for good.
+        replaced: Whether the server asked it to end so that another one follows.
         refused: Why it cannot work.
         fault: The stack at which it died of a fault; known once it is reaped.
 
@@ -71,6 +72,7 @@ class Child:
         self.ended: Final = anyio.Event()
         self.worked = False
         self.drained = False
+        self.replaced = False
         self.refused: str | None = None
         self.fault: str | None = None
         self._notes: Final = NoteReader()
@@ -96,6 +98,18 @@ class Child:
     def notes_lost(self) -> bool:
         """Whether something malformed came over the pipe: a handler has written there."""
         return self._notes.is_lost()
+
+    def hear(self, note: Note) -> None:
+        """It says why it is about to end."""
+        match note.kind:
+            case Kind.DRAINED:
+                self.drained = True
+            case Kind.REPLACED:
+                self.replaced = True
+            case Kind.REFUSED:
+                self.refused = note.text.decode("utf-8", "replace")
+            case _:
+                pass
 
     def read_notes(self) -> tuple[list[Note], bool]:
         """The notes since the last time, and whether there may be more valid ones."""

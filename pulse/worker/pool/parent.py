@@ -131,13 +131,17 @@ class WorkerPool:
     def _after(self, child: Child, code: int) -> float | None:
         """Handle the end of a process; returns the delay of the next one, None if there is none."""
         stopping = self._stopping.is_set()
-        match decide(stopping=stopping, drained=child.drained, refused=child.refused is not None):
+        drained, replaced, refused = child.drained, child.replaced, child.refused is not None
+        match decide(stopping=stopping, drained=drained, replaced=replaced, refused=refused):
             case Next.DONE:
                 return None
             case Next.REFUSED:
                 self._say_once(child.refused or "")
                 self._end(REFUSED)
                 return None
+            case Next.REPLACE:
+                self._log.info("handler_process_replaced", slot=child.slot, pid=child.pid)
+                return 0.0
             case Next.RESTART:
                 how: dict[str, object] = {"signal": signal.Signals(-code).name} if code < 0 else {"exit_code": code}
                 if child.fault is not None and -code in FAULTS:
@@ -176,10 +180,8 @@ class WorkerPool:
                     self._connected(child)
                 case Kind.BEAT:
                     watch.answered(time.monotonic())
-                case Kind.DRAINED:
-                    child.drained = True
-                case Kind.REFUSED:
-                    child.refused = note.text.decode("utf-8", "replace")
+                case _:
+                    child.hear(note)
         if child.notes_lost() and not was_lost:
             self._log.warning("notes_not_understood", slot=child.slot, pid=child.pid)
         return more

@@ -16,22 +16,26 @@ class Next(enum.Enum):
     """What happens to a slot whose process has ended."""
 
     RESTART = enum.auto()
+    REPLACE = enum.auto()  # the end was requested, for a new process to follow
     DONE = enum.auto()  # the end was requested
     REFUSED = enum.auto()  # it cannot work, nor could another one
 
 
-def decide(*, stopping: bool, drained: bool, refused: bool) -> Next:
+def decide(*, stopping: bool, drained: bool, replaced: bool, refused: bool) -> Next:
     """
     What to do after a process ended, however it did: also one that was killed at the end of a drain stays away.
 
     Args:
         stopping: The pool is being stopped.
         drained: The server asked the process to end for good.
+        replaced: The server asked it to end, and another one is to follow.
         refused: The process reported that it cannot work.
     """
     if refused:
         return Next.REFUSED
-    return Next.DONE if stopping or drained else Next.RESTART
+    if stopping or drained:
+        return Next.DONE
+    return Next.REPLACE if replaced else Next.RESTART
 
 
 def next_delay_s(log: RestartLog, limits: Intensity, *, worked: bool) -> float | None:

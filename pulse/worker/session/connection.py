@@ -65,8 +65,8 @@ class Owner(Protocol):
     def beat_answered(self, sent_s: float) -> None:
         """The server extended the leases as of *sent_s*, monotonic."""
 
-    def drain(self, *, reconnect: bool) -> None:
-        """The server sends no more jobs; without *reconnect* the process must end."""
+    def drain(self, order: Drain) -> None:
+        """The server sends no more jobs; without ``reconnect`` the process must end."""
 
     def look(self, pair: Pair, answer: Callable[[str | None, int | None], None]) -> None:
         """Report the stacks of a handler, from another process if it is isolated; the answer may come later."""
@@ -262,7 +262,7 @@ class Connection:
             case "stack":
                 self._take_question(frame)
             case "drain":
-                self._owner.drain(reconnect=decode_body(Drain, frame).reconnect)
+                self._owner.drain(decode_body(Drain, frame))
             case "error":
                 self._take_error(frame)
             case _:

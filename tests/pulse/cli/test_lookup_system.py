@@ -1,4 +1,4 @@
-"""Jobs and schedules named by a few characters: every command that takes an id takes them."""
+"""Jobs, schedules and workers named by a few characters: every command that takes an id takes them."""
 
 from __future__ import annotations
 
@@ -106,3 +106,47 @@ def test_a_handler_with_a_similar_name(server: FakeDispatcher) -> None:
     said = "pulse: no worker here has a handler resise; similar ones: resize\n"
     assert pulse(server.directory, "ctl jobs list --name resise").err == said
     assert pulse(server.directory, "ctl jobs list --name resize").err == ""
+
+
+def worker(slot: int, pid: int | None, *, started: int = 0) -> dict[str, object]:
+    identity, host = f"1f/b/1/{pid}.7/shop-9-{slot}", None if pid is None else "shop"
+    return {"identity": identity, "name": f"shop-9-{slot}", "pid": pid, "host": host, "started": started}
+
+
+@pytest.mark.parametrize("word", ["shop-9-1", "77", "1f/b/1/77.7/shop-9-1", "1f/b/1/77"])
+def test_a_worker_by_its_name_pid_or_identity(server: FakeDispatcher, word: str) -> None:
+    """A whole name goes before others that begin so."""
+    server._script = {**server._script, "workers.list": {"workers": [worker(1, 77, started=2), worker(10, 78)]}}
+    done = pulse(server.directory, f"ctl workers drain {word}")
+    assert done.code == 0
+    assert done.out.splitlines() == [
+        "shop-9-1 (pid 77 on shop) gets no more jobs.",
+        "It finishes 2 jobs, then it ends, and its pool starts a new process in its place.",
+    ]
+    assert server.bodies("workers.drain") == [{"worker": "1f/b/1/77.7/shop-9-1"}]
+
+
+def test_a_word_for_no_worker_or_several(server: FakeDispatcher) -> None:
+    """Nothing is drained."""
+    server._script = {**server._script, "workers.list": {"workers": [worker(1, 77), worker(10, None)]}}
+    assert pulse(server.directory, "ctl workers drain shop").err.splitlines() == [
+        "pulse: shop may mean several workers; more characters tell which:",
+        "pulse:   1f/b/1/77.7/shop-9-1  pid 77  shop",
+        "pulse:   1f/b/1/None.7/shop-9-10",
+    ]
+    none = "pulse: no worker here has the name or pid {!r}, or a name or identity that begins so; {}\n"
+    for word, more in (("shpo-9-1", "similar names: shop-9-1, shop-9-10"), ("None", "pulse ctl workers lists them")):
+        done = pulse(server.directory, f"ctl workers drain {word}")
+        assert (done.code, done.err) == (1, none.format(word, more))
+    assert server.bodies("workers.drain") == []
+
+
+@pytest.mark.parametrize("line", ["ctl workers drain shop-9-1 --json", "ctl workers --json drain shop-9-1"])
+def test_who_is_drained_as_json(server: FakeDispatcher, line: str) -> None:
+    server._script = {**server._script, "workers.list": {"workers": [worker(1, None)]}}
+    assert pulse(server.directory, line).document == {
+        "identity": "1f/b/1/None.7/shop-9-1", "name": "shop-9-1", "pid": None, "host": None
+    }  # fmt: skip
+    assert pulse(server.directory, "ctl workers drain shop-9-1").out.splitlines() == [
+        "shop-9-1 gets no more jobs.", "It ends, and its pool starts a new process in its place."
+    ]  # fmt: skip

@@ -182,7 +182,8 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "topics.list": lambda client: client.topics_list(), "topics.get": lambda client: client.topics_get("t"),
     "topics.set": lambda client: client.topics_set("t", backoff="fixed:1", timeout_s=None),
     "topics.unset": lambda client: client.topics_unset("t", "backoff"),
-    "workers.list": lambda client: client.workers(), "status": lambda client: client.status(),
+    "workers.list": lambda client: client.workers(), "workers.drain": lambda client: client.drain_worker("h/b/1/w1"),
+    "status": lambda client: client.status(),
     "ping": lambda client: client.request("ping", {}),
 }  # fmt: skip
 
@@ -209,6 +210,7 @@ def test_everything_that_can_be_asked(flavor: str, directory: Path) -> None:
     assert str(found["schedules.preview"][0]) == "2024-03-30 02:30:00+01:00"
     assert [found[f"topics.{verb}"] for verb in ("get", "set", "unset")] == [TOPIC] * 3
     assert found["workers.list"][0]["running"] == [str(answers.JOB_ID)]
+    assert found["workers.drain"] is None
     assert found["ping"] == {}
 
 

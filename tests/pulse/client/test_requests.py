@@ -14,7 +14,7 @@ import pytest
 
 import pulse
 from pulse import protocol
-from pulse.client import records, requests, schedule_requests
+from pulse.client import control_requests, records, requests, schedule_requests
 from pulse.client.requests import Request
 from pulse.common.wire_values import unix_time
 from pulse.errors import BadRequestError, HandlerError, ProtocolError, TooLargeError
@@ -108,9 +108,9 @@ def test_refused_jobs(job: Any, text: str) -> None:
 @pytest.mark.parametrize(("ask", "said"), [
     (lambda: requests.change([JOB], None, None), "neither topic nor priority is given"),
     (lambda: requests.change([], "t", None), "no ids"),
-    (lambda: requests.pause(for_s=1.0, until=1.0), "give for_s or until, not both"),
-    (lambda: requests.set_topic("t", {}), "nothing to set for 't'"),
-    (lambda: requests.unset_topic("t", ["tries"]), "unknown option 'tries' of topic 't'"),
+    (lambda: control_requests.pause(for_s=1.0, until=1.0), "give for_s or until, not both"),
+    (lambda: control_requests.set_topic("t", {}), "nothing to set for 't'"),
+    (lambda: control_requests.unset_topic("t", ["tries"]), "unknown option 'tries' of topic 't'"),
     (lambda: schedule_requests.update_schedule(JOB, {"every_s": 1.0, "cron": "* * * * *"}), "at most one of cron"),
 ])  # fmt: skip
 def test_what_is_not_sent(ask: Callable[[], object], said: str) -> None:
@@ -151,9 +151,18 @@ def test_ids_of_any_kind() -> None:
 def test_what_may_be_repeated() -> None:
     """Reads, submits and the gate may be repeated; moves of a job may not. All are requests of the protocol."""
     some: list[Request[Any]] = [
-        *(requests.submit([{"name": "a"}]), requests.get(JOB), requests.list_jobs({}), requests.pause("t", "why")),
-        *(requests.resume("t"), schedule_requests.get_schedule(JOB), schedule_requests.list_schedules(5, "cursor")),
-        *(requests.simple(kind) for kind in ("status", "ping", "workers.list", "dispatch.status")),
+        *(
+            requests.submit([{"name": "a"}]),
+            requests.get(JOB),
+            requests.list_jobs({}),
+            control_requests.pause("t", "why"),
+        ),
+        *(
+            control_requests.resume("t"),
+            schedule_requests.get_schedule(JOB),
+            schedule_requests.list_schedules(5, "cursor"),
+        ),
+        *(control_requests.simple(kind) for kind in ("status", "ping", "workers.list", "dispatch.status")),
     ]
     moving: list[Request[Any]] = [
         *(requests.cancel([JOB]), requests.retry([JOB]), schedule_requests.delete_schedule(JOB)),

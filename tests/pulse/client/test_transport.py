@@ -14,8 +14,8 @@ from msgspec import structs
 
 from pulse.client import async_transport
 from pulse.client.async_transport import Exchange, FrameStream, dial
+from pulse.client.control_requests import simple
 from pulse.client.discovery import ConnectionLostError, Remote
-from pulse.client.requests import simple
 from pulse.client.transport import BlockingExchange, _left_s
 from pulse.errors import ForbiddenError, NobodyAnswersError, ProtocolError
 from pulse.protocol import Welcome, encode, encode_error

@@ -1,4 +1,4 @@
-"""The log of failures: whole for a hundred, counted beyond, and dead letters never crowded out by failures."""
+"""The log of failures: whole for a hundred, counted beyond, and dead letters never crowded out by other lines."""
 
 from __future__ import annotations
 
@@ -35,18 +35,22 @@ def test_a_line_names_the_job_and_the_first_line_of_its_error(log: FailureLog) -
 
 
 async def test_a_storm_is_counted(log: FailureLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also when nothing fails after it; and failures leave no dead letter out."""
+    """Also when nothing fails after it; and failures and tracebacks leave no dead letter out."""
     monkeypatch.setattr(failure_log, "PERIOD_S", 0.05)
     log = FailureLog(structlog.get_logger())
     with capture_logs() as lines:
         async with running(log.run):
+            for number in range(MOST + 3):
+                log.raised(ValueError(number))
             log.note([failed(number) for number in range(10 * MOST)])
             log.note([failed(number, is_dead=True) for number in range(MOST + 1)])
-            await until_async(lambda: lines[-1]["event"] == "failures_left_out", "the count")
+            await until_async(lambda: lines[-1].get("of") == "handler_failed", "the counts")
             names = [line["event"] for line in lines]
-            assert (names.count("job_failed"), names.count("job_dead_lettered")) == (MOST, MOST)
+            assert [names.count(one) for one in ("job_failed", "job_dead_lettered", "handler_failed")] == [MOST] * 3
             counts = [(one["log_level"], one["of"], one["count"]) for one in lines if "of" in one]
-            assert counts == [("warning", "job_dead_lettered", 1), ("info", "job_failed", 9 * MOST)]
+            assert counts == [
+                ("warning", "job_dead_lettered", 1), ("info", "job_failed", 9 * MOST), ("info", "handler_failed", 3)
+            ]  # fmt: skip
 
 
 async def test_what_was_left_out_is_counted_at_the_end_of_a_process(log: FailureLog) -> None:

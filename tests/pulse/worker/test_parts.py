@@ -82,13 +82,14 @@ def test_both_limits_of_one_attempt() -> None:
     assert deadlines.due(6.0) == [(one, "stalled")]
 
 
-@pytest.mark.parametrize(("stopping", "drained", "refused", "after"), [
-    (False, False, False, Next.RESTART), (False, True, False, Next.DONE), (True, False, False, Next.DONE),
-    (True, True, False, Next.DONE), (False, False, True, Next.REFUSED), (True, False, True, Next.REFUSED),
-    (False, True, True, Next.REFUSED),
+@pytest.mark.parametrize(("told", "after"), [
+    ("", Next.RESTART), ("drained", Next.DONE), ("stopping", Next.DONE), ("stopping drained", Next.DONE),
+    ("replaced", Next.REPLACE), ("replaced drained", Next.DONE), ("replaced stopping", Next.DONE),
+    ("refused", Next.REFUSED), ("stopping refused", Next.REFUSED), ("drained refused", Next.REFUSED),
+    ("replaced refused", Next.REFUSED),
 ])  # fmt: skip
-def test_what_follows_an_ending(stopping: bool, drained: bool, refused: bool, after: Next) -> None:
-    assert decide(stopping=stopping, drained=drained, refused=refused) is after
+def test_what_follows_an_ending(told: str, after: Next) -> None:
+    assert decide(**{word: word in told.split() for word in ("stopping", "drained", "replaced", "refused")}) is after
 
 
 def test_the_parent_beats_for_the_silent_and_living() -> None:

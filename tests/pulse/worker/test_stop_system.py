@@ -151,6 +151,28 @@ def test_a_new_server_is_given_notice_too(tmp_path: Path) -> None:
         assert server.wait_parent().take("capacity").body == first == {"capacity": 0, "session": child.session}
 
 
+def test_a_process_that_the_server_drains_is_replaced(tmp_path: Path) -> None:
+    """It finishes its job and ends; its pool starts a new one, which is no death. A drain of all ends the pool."""
+    with FakeServer() as server, worker(server) as pool:
+        child = server.wait_child()
+        running, gate = hold(child, tmp_path)
+        child.send("drain", None, {"reconnect": False, "replace": True})
+        child.take("capacity")
+        gate.touch()
+        assert child.take_results(1) == [[*pair(running), "ok", '"through"']]
+        after = server.wait_child()
+        assert (after.hello["worker"], after.hello["running"], after.pid == child.pid) == (
+            child.hello["worker"],
+            [],
+            False,
+        )
+        assert '"event": "handler_process_replaced"' in pool.stderr
+        assert "handler_process_died" not in pool.stderr
+        after.send("drain", None, {"reconnect": False, "replace": True})
+        after.send("drain", None, {"reconnect": False, "replace": False})
+        assert pool.wait() == 0
+
+
 def test_one_process_can_be_drained(tmp_path: Path) -> None:
     with FakeServer() as server, worker(server) as pool:
         child = server.wait_child()

@@ -15,6 +15,7 @@ import trio
 
 from pulse.app.handler import make_handler
 from pulse.app.outcome import RELEASED, Discard, Outcome, RetryAfter, Snooze, crashed
+from pulse.protocol import Drain
 from pulse.system.failure_log import FailedAttempt
 from pulse.worker.execution.attempt import Attempt, Pair, Phase, StopReason
 from pulse.worker.session.connection import Connection
@@ -122,8 +123,8 @@ class Worker:
         if self._parent is not None:
             self._parent.answered(self.process.pid)
 
-    def drain(self, *, reconnect: bool) -> None:
-        if not reconnect:
+    def drain(self, order: Drain) -> None:
+        if not order.reconnect:
             self._start_draining()
 
     # Handlers.

@@ -64,6 +64,11 @@ def job(**columns: Any) -> dict[str, Any]:
     return {**_JOB, **columns}
 
 
+def error_group(**fields: Any) -> dict[str, Any]:
+    known = {"id": _JOB["id"], "topic": _JOB["topic"], "name": _JOB["name"], "error": _JOB["last_error"]}
+    return {**known, "number": 1, "newest": NOW_S, "oldest": NOW_S, **fields}
+
+
 def dispatcher() -> dict[str, Answer]:
     return {
         "jobs.list": {"jobs": [job(), job(status="COMPLETED", last_error=None, result='{"ok": true}')], "next": "abc"},
@@ -80,7 +85,8 @@ def dispatcher() -> dict[str, Answer]:
         "schedules.preview": {"times": [1711762200.0, 1711846800.0], "timezone": "Europe/Berlin"},
         "schedules.delete": lambda body: {"id": body["id"]}, "dispatch.pause": _GATE,
         "dispatch.resume": {"paused": False, "reason": None, "topics": {}}, "dispatch.status": _GATE,
-        "workers.list": {"workers": [_WORKER]}, "status": {**_OVERALL, "workers": [_WORKER]}, "submit": submitted,
+        "workers.list": {"workers": [_WORKER]}, "workers.drain": {},
+        "status": {**_OVERALL, "workers": [_WORKER]}, "submit": submitted,
         "stats": stats(topics=[{"topic": "images", "ready": 12, "oldest_s": 90.0, "running": 1, "workers": 1}]),
         "topics.list": {"topics": [{"topic": "", "max_attempts": 5, "backoff": None}], "next": None},
     }  # fmt: skip

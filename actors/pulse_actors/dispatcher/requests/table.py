@@ -134,13 +134,13 @@ async def list_workers(on: RequestContext, _body: protocol.NoBody) -> Answer:
 
 
 async def drain_worker(on: RequestContext, body: protocol.WorkerRequest) -> Answer:
-    """Let a handler process finish what it runs, and end."""
+    """Let a handler process finish what it runs, and end; its pool starts a new one."""
     worker = on.services.registry.get(body.worker)
     if worker is None or not (worker.facts.topics or worker.facts.names):
         raise NotFoundError(f"no worker {body.worker!r:.300} is connected here")
     async with on.acting() as store:
         await store.note("workers.drain", detail={"worker": worker.facts.name, "pid": worker.facts.pid})
-    worker.drain(reconnect=False)
+    worker.drain(reconnect=False, replace=True)  # else a pool would shrink, unnoticed, until it is restarted
     return {}
 
 
@@ -235,6 +235,8 @@ def _handler(function: Callable[[RequestContext, B], Awaitable[Answer]]) -> Hand
 # `submit` is not here: it goes through the group commit.
 REQUESTS: Final[Mapping[str, Handler]] = {
     "jobs.list": _handler(jobs.list_jobs),
+    "jobs.count": _handler(jobs.count_jobs),
+    "jobs.errors": _handler(jobs.group_errors),
     "jobs.find": _handler(jobs.find_jobs),
     "jobs.get": _handler(jobs.get_job),
     "jobs.why": _handler(jobs.why_job),

@@ -191,6 +191,7 @@ class RegisteredWorker:
         link: Sends frames to it.
         leaving: It is about to end, by its pool parent or by order: then its end is no crash caused by a job.
         draining: It gets no more jobs.
+        replaced: Once it has ended, its pool starts a new process in its place.
         closing: Handlers of it hang: it gets no more jobs, and may be killed.
         watched: The kernel reports its end, and it can be killed: see ``process_watch``.
     """
@@ -202,6 +203,7 @@ class RegisteredWorker:
     jobs: HeldJobs = field(default_factory=HeldJobs)
     leaving: bool = False
     draining: bool = False
+    replaced: bool = False
     closing: bool = False
     watched: bool = False
 
@@ -242,12 +244,16 @@ class RegisteredWorker:
             return 0
         return max(0, self.capacity - len(self.jobs.held))
 
-    def drain(self, *, reconnect: bool) -> None:
-        """It gets no more jobs: it reconnects to the next dispatcher, or finishes and ends. The order is sent once."""
-        if not self.draining:
-            self.draining = True
+    def drain(self, *, reconnect: bool, replace: bool = False) -> None:
+        """
+        It gets no more jobs: it reconnects to the next dispatcher, or finishes and ends.
+
+        With *replace* its pool starts a new process then. The order is sent once; again only to withdraw *replace*.
+        """
+        if not self.draining or (self.replaced and not replace):
+            self.draining, self.replaced = True, replace
             self.leaving = self.leaving or not reconnect
-            self.link.send("drain", None, {"reconnect": reconnect})
+            self.link.send("drain", None, {"reconnect": reconnect, "replace": replace})
 
     def resize(self, capacity: int) -> None:
         """It runs so many jobs at once from now on."""

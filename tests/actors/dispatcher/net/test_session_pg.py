@@ -583,7 +583,7 @@ async def test_a_drain(lobby: Lobby, reconnect: bool) -> None:
         Dispatcher.drain(dispatcher(lobby), reconnect=reconnect)
     assert lobby.registry.closed is reconnect
     assert [worker.leaving for worker in workers] == [True, not reconnect]
-    assert [wire_of(worker).bodies("drain") for worker in workers] == [[{"reconnect": reconnect}]] * 2
+    assert [wire_of(worker).bodies("drain") for worker in workers] == [[{"reconnect": reconnect, "replace": False}]] * 2
     Dispatcher.drain(dispatcher(lobby), reconnect=False)
     assert lobby.registry.closed is reconnect
 

@@ -32,7 +32,7 @@ def test_ids_are_made_where_none_is_given(system: System, client: Peer, topic: s
 @pytest.mark.parametrize(("fields", "said"), [
     ({"args": '{"a":"\\u0000"}'}, "one of 2 jobs cannot be stored: "),
     ({"run_at": 1.0, "delay_s": 1.0}, "job 1 (n): run_at and delay_s are both given; "),
-    ({"expires_in_s": -1.0}, "submit: Expected `float` > 0.0 - at `$.jobs[1].expires_in_s`, which is -1.0"),
+    ({"expires_in_s": -1.0}, "submit: jobs[1].expires_in_s is -1.0; allowed is a number above 0, up to 1,000,000,000"),
 ])  # fmt: skip
 def test_a_bad_job_refuses_its_request(system: System, client: Peer, topic: str, fields: Body, said: str) -> None:
     """With one short line; nothing is inserted, and the next request is served."""
@@ -117,7 +117,7 @@ def test_drain_sends_workers_home(system: System, client: Peer, topic: str) -> N
         (held,) = client.submit(new_job(topic=topic))
         worker.job()
         system.ask_supervisor("drain", all=True)
-        assert worker.expect("drain") == {"reconnect": False}
+        assert worker.expect("drain") == {"reconnect": False, "replace": False}
         (waiting,) = client.submit(new_job(topic=topic))
         assert worker.done((held, 1)) == []
         assert worker.idle()

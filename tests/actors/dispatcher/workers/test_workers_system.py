@@ -66,7 +66,7 @@ def test_a_worker_is_drained(system: System, client: Peer, topic: str) -> None:
         (row,) = [one for one in client.call("workers.list")["workers"] if one["topics"] == [topic]]
         assert not row["draining"]
         assert client.call("workers.drain", worker=row["identity"]) == {}
-        assert worker.expect("drain") == {"reconnect": False}
+        assert worker.expect("drain") == {"reconnect": False, "replace": True}
         (row,) = [one for one in client.call("workers.list")["workers"] if one["topics"] == [topic]]
         assert row["draining"]
         (noted,) = client.call("audit.list", limit=1)["audit"]

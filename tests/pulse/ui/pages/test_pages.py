@@ -15,20 +15,13 @@ from markupsafe import escape
 from pulse.errors import BadRequestError, NobodyAnswersError
 from pulse.ui.app import make_app
 from pulse.ui.data.poller import Poller
-from pulse.ui.pages import dead, topics
+from pulse.ui.pages import topics
 from pulse.ui.rendering import unknown
-from tests.support.commandline.cli_answers import job, stats
-from tests.support.servers.dashboard import Browser, Told, site_of
+from tests.support.commandline.cli_answers import error_group, job, stats
+from tests.support.servers.dashboard import Told, browser, site_of
 
 pytestmark = pytest.mark.anyio
 JOB = uuid.UUID(int=7)
-
-
-def browser(questions: Told) -> Browser:
-    site = site_of(questions)
-    made = Browser(make_app(site), site)
-    made.enter()
-    return made
 
 
 async def test_ten_thousand_topics() -> None:
@@ -50,27 +43,21 @@ async def test_ten_thousand_topics() -> None:
     assert "And 9,500 more" in got.text
 
 
-async def test_dead_letters_take_no_longer_than_a_page(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pulse.ui.pages.common.ANSWER_S", 0.05)
-    asked: list[Mapping[str, Any]] = []
-
-    def page(body: Mapping[str, Any]) -> dict[str, object]:
-        asked.append(body)
-        return {"jobs": [], "next": "x"}
-
-    at = browser(Told(status={}, jobs_list=page))
-    for look in ("5000", "9" * 5000, "0", "-1", ""):
-        assert (await asyncio.wait_for(at.ask("GET", f"/dead?look={look}"), 2.0)).status == 200
-    assert len(asked) > 1
-
-
 async def test_a_traceback_is_shown_as_it_is() -> None:
     """In a list its last line, and the whole of it below; on the page of its job whole, and in its history."""
     trace = 'Traceback (most recent call last):\n  File "a.py", line 1, in n\n    raise <it>'
     error = f"ValueError: no\n{trace}"
     history = [{"attempt": 1, "outcome": "error", "error": error}]
     row = job(status="DEAD_LETTERED", last_error=error, history=history)
-    at = browser(Told(status={}, jobs_list={"jobs": [row], "next": None}, jobs_get={"job": row}, jobs_why={}))
+    at = browser(
+        Told(
+            status={},
+            jobs_list={"jobs": [row], "next": None},
+            jobs_get={"job": row},
+            jobs_why={},
+            jobs_errors={"groups": [error_group(error=error)]},
+        )
+    )
     shown = str(escape(error))
     for path, times in (("/dead", 1), (f"/jobs/{uuid.UUID(bytes=row['id'])}", 2)):
         got = await at.ask("GET", path)
@@ -230,20 +217,10 @@ async def test_what_was_found_before_the_server_fell_silent_is_shown(answers: in
             raise NobodyAnswersError("no answer")
         return {"jobs": [{"id": JOB.bytes, "name": "lost"}], "next": "x" if asked < 2 else None}
 
-    got = await browser(Told(status={}, jobs_list=page)).ask("GET", "/dead")
+    form = {"verb": "cancel", "all": "1"}
+    got = await browser(Told(status={}, jobs_list=page)).ask("POST", "/bulk/preview", form)
     assert (got.status, "lost" in got.text) == ((200, True) if answers else (502, False))
     assert asked == (2 if answers else 1)
-
-
-async def test_dead_letters_are_looked_at_as_far_as_asked_for() -> None:
-    asked: list[Mapping[str, Any]] = []
-
-    def page(body: Mapping[str, Any]) -> dict[str, object]:
-        asked.append(body)
-        return {"jobs": [{"id": JOB.bytes}] * dead.LOOKED, "next": "x"}
-
-    await browser(Told(status={}, jobs_list=page)).ask("GET", "/dead")
-    assert len(asked) == 1
 
 
 async def test_an_id_leads_to_its_job() -> None:
@@ -284,30 +261,6 @@ async def test_ticked_jobs_are_not_looked_for() -> None:
     got = await browser(Told(status={})).ask("POST", "/bulk/preview", {"verb": "cancel", "id": str(JOB)})
     assert got.status == 200
     assert "1 ticked job" in got.text
-
-
-async def test_unknown_is_not_none() -> None:
-    """While the database is away the overview keeps the last counts with their age; no list is said to be empty."""
-    away: dict[str, Any] = {"jobs": None, "database": {"ok": False, "error": "refused"}, "workers": []}
-    told = Told(supervisor={}, stats={}, status=away)
-    at = browser(told)
-    got = await at.ask("GET", "/")
-    assert "No job was counted since this dashboard started" in got.text
-    told.replies["status"] = {"jobs": {"DEAD_LETTERED": 534}, "database": {"ok": True}}
-    told.replies["jobs.list"] = {"jobs": [], "next": None}
-    for status, words in ((None, "None."), (away, "Unknown.")):
-        if status is not None:
-            told.replies["status"] = status
-            del told.replies["jobs.list"]
-        at.site.changed()
-        got = await at.ask("GET", "/")
-        assert "<b>534</b>" in got.text
-        assert ("Unknown since " in got.text) == (status is away)
-        assert got.text.count(words) == 3
-    assert "the database is away. The counts of jobs are those of then." in got.text
-    got = await at.ask("GET", "/dead")
-    assert "Unknown: the database is away." in got.text
-    assert "no answer" not in got.text
 
 
 async def test_a_completed_job_runs_again_only_after_a_question() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import anyio
 import pytest
 
+import pulse
 from pulse.app.handler import make_handler
 from pulse.app.outcome import Outcome
 from pulse.protocol import Assignment
@@ -31,12 +32,16 @@ def anyio_backend() -> str:
 class Office:
     def __init__(self) -> None:
         self.endings: list[Outcome] = []
+        self.errors: list[BaseException] = []
         self._news = asyncio.Event()
 
     def ended(self, attempt: Attempt, ending: Outcome) -> None:
         attempt.task = None
         self.endings.append(ending)
         self._news.set()
+
+    def raised(self, error: BaseException) -> None:
+        self.errors.append(error)
 
     async def wait(self, count: int) -> list[Outcome]:
         while len(self.endings) < count:
@@ -212,6 +217,21 @@ async def test_others_have_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     office, _ = await run(work("a"), work("b"), work("c"))
     await office.wait(3)
     assert order[:5] == ["a", "loop", "b", "loop", "c"]
+
+
+async def test_what_is_worth_a_traceback() -> None:
+    """What a handler failed with; no outcome that it requested, and no cancellation."""
+    boom = ValueError("boom")
+
+    def work(error: BaseException) -> Work:
+        async def handler() -> None:
+            raise error
+
+        return handler
+
+    office, _ = await run(*map(work, (boom, pulse.Discard("hopeless"), asyncio.CancelledError())))
+    assert [one.outcome for one in await office.wait(3)] == ["error", "discard", "error"]
+    assert office.errors == [boom]
 
 
 async def test_plain_ones_go_to_threads() -> None:
