@@ -28,6 +28,12 @@ class Size(enum.Enum):
 
 
 @dataclass
+class Tree:
+    name: str
+    below: list[Tree] = field(default_factory=list["Tree"])
+
+
+@dataclass
 class Item:
     price: Decimal
     tags: set[str] = field(default_factory=set[str])
@@ -66,6 +72,10 @@ def order(items: list[Item], place: Point | None = None, to: Address | None = No
 def loose(one, two=2, **others: int) -> None: ...  # type: ignore[no-untyped-def]  # noqa: ANN001
 
 
+@app.handler("grow")
+def grow(tree: Tree) -> None: ...
+
+
 @app.handler("greet")
 def greet(users: list[User]) -> None: ...
 
@@ -100,6 +110,8 @@ MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
      {"items": [Item(Decimal("1.50"), {"a"})]}),
     (lambda: pulse.call(order, [], Point(1), {"street": "x"}, other=[1, None]),
      {"items": [], "place": {"x": 1, "y": 0}, "to": {"street": "x"}, "other": [1, None]}, {"place": Point(1)}),
+    (lambda: pulse.call(grow, Tree("a", [Tree("b")])),
+     {"tree": {"name": "a", "below": [{"name": "b", "below": []}]}}, {"tree": Tree("a", [Tree("b")])}),
     (lambda: pulse.call(loose, 1, three=3), {"one": 1, "three": 3}, {}),
     (lambda: pulse.call(kinds, MOMENT, date(2026, 1, 2), UUID(int=1)),
      {"at": "2026-01-01T00:00:00Z", "day": "2026-01-02", "id": str(UUID(int=1))},
