@@ -16,6 +16,7 @@ The public names are here; a module is loaded when the first of its names is use
 - ops: what command line and dashboard share: doctor, metrics, the demonstration
 - protocol: the wire: frames and messages
 - security: TLS, passwords, grants, the codec, redaction
+- sql: submits jobs on a connection of the caller's own
 - store: the database: statements and connections
 - system: Linux: processes, directories, sockets, logs
 - ui: the dashboard
@@ -28,6 +29,7 @@ import importlib
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from pulse import sql
     from pulse.app.app import App
     from pulse.app.call import Call, call
     from pulse.app.context import Context, Previous
@@ -51,6 +53,7 @@ if TYPE_CHECKING:
         RefusedError,
         ResultError,
         TooLargeError,
+        TransactionError,
         UnauthorizedError,
         UnavailableError,
         UnhandledNameWarning,
@@ -97,12 +100,14 @@ __all__ = [
     "TooLargeError",
     "TopicOptions",
     "TopicStats",
+    "TransactionError",
     "UnauthorizedError",
     "UnavailableError",
     "UnhandledNameWarning",
     "Why",
     "call",
     "connect",
+    "sql",
 ]
 
 _MODULES: Final = {
@@ -125,6 +130,7 @@ _MODULES: Final = {
         "RefusedError",
         "ResultError",
         "TooLargeError",
+        "TransactionError",
         "UnauthorizedError",
         "UnavailableError",
         "UnhandledNameWarning",
@@ -143,6 +149,8 @@ _HOMES: Final = {name: module for module, names in _MODULES.items() for name in 
 def __getattr__(name: str) -> object:
     if name == "__version__":
         return importlib.import_module("pulse.common.version").VERSION
+    if name == "sql":
+        return importlib.import_module("pulse.sql")
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'pulse' has no attribute {name!r}")

@@ -27,6 +27,7 @@ __all__ = [
     "StatementError",
     "StatementTimeoutError",
     "TooLargeError",
+    "TransactionError",
     "UnauthorizedError",
     "UnavailableError",
     "UnhandledNameWarning",
@@ -75,6 +76,10 @@ class HandlerError(PulseError):
 
 class ResultError(PulseError):
     """A job has no result, or one of another type than was asked for."""
+
+
+class TransactionError(PulseError):
+    """The transaction of a caller's own connection cannot take a statement any more."""
 
 
 class NobodyAnswersError(PulseError):

@@ -19,7 +19,7 @@ from uuid import UUID
 
 import anyio
 
-from pulse.app.call import HandlerRef
+from pulse.app.call import Call, HandlerRef
 from pulse.client import control_requests, requests, schedule_requests
 from pulse.client.async_transport import AsyncTransport
 from pulse.client.control_requests import AuditFilters, TopicOptions
@@ -144,12 +144,12 @@ class AsyncClient:
         ids = await self.submit_many([{"name": handler, "args": args, **options}])
         return ids[0]
 
-    async def submit_many(self, jobs: Iterable[NewJob]) -> list[UUID]:
+    async def submit_many(self, jobs: Iterable[NewJob | Call[Any]]) -> list[UUID]:
         """
         Enqueue many jobs at once, all or none.
 
         Args:
-            jobs: For each ``name``, ``args``, and the options of ``submit``.
+            jobs: For each ``name``, ``args``, and the options of ``submit``; or a ``pulse.call(…)``.
 
         Returns:
             Their ids, in the same order.

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, Final, Self, TypeVar, Unpack, overload
 from uuid import UUID
 
-from pulse.app.call import HandlerRef
+from pulse.app.call import Call, HandlerRef
 from pulse.client import control_requests, requests, schedule_requests
 from pulse.client.control_requests import AuditFilters, TopicOptions
 from pulse.client.discovery import Remote
@@ -115,12 +115,12 @@ class Client:
         ids = self.submit_many([{"name": handler, "args": args, **options}])
         return ids[0]
 
-    def submit_many(self, jobs: Iterable[NewJob]) -> list[UUID]:
+    def submit_many(self, jobs: Iterable[NewJob | Call[Any]]) -> list[UUID]:
         """
         Enqueue many jobs at once, all or none.
 
         Args:
-            jobs: For each ``name``, ``args``, and the options of ``submit``.
+            jobs: For each ``name``, ``args``, and the options of ``submit``; or a ``pulse.call(…)``.
 
         Returns:
             Their ids, in the same order.

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Generic, TypedDict, TypeVar, cast
 from uuid import UUID
 
-from pulse.app.call import HandlerRef, resolve_call
+from pulse.app.call import Call, HandlerRef, resolve_call
 from pulse.app.handler import name_of
 from pulse.app.tracing import current_traceparent
 from pulse.client import records
@@ -161,7 +161,7 @@ def welcome_of(frame: Frame) -> Welcome:
     return welcome
 
 
-def submit(jobs: Iterable[NewJob]) -> Request[list[UUID]]:
+def submit(jobs: Iterable[NewJob | Call[Any]]) -> Request[list[UUID]]:
     """Submit all of *jobs*, or none. Each has an id before it is sent, so that the request can be repeated."""
     bodies = [_job_body(job) for job in jobs]
     if not bodies:
@@ -313,6 +313,8 @@ _JOB_KEYS: Final = frozenset({"name", "args", *JobOptions.__annotations__})
 
 def _job_body(given: object) -> dict[str, object]:
     """The fields of a job in the request; its id only if it has one."""
+    if isinstance(given, Call):
+        given = {"name": given}
     if not isinstance(given, Mapping):
         raise BadRequestError(f"submit: a job is a mapping with name and args, not {type(given).__name__}")
     job = cast("Mapping[str, Any]", given)
