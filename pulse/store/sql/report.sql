@@ -110,6 +110,20 @@ SELECT uuid_send(id) AS id, attempts, status::text AS status, topic, priority, d
 FROM changed;
 
 
+-- name: ended_at_attempt :many
+-- What:    which of these attempts have ended just so: then the report was a repeated one, or the answer of end_attempts was lost.
+-- Args:    $1 ids text, $2 attempts text, $3 workers text[], $4 outcomes text[] (same length)
+-- Guard:   none: reads. The worker and the outcome: another end of the attempt makes this one stale.
+-- Returns: as end_attempts, unless the job has started again since.
+SELECT uuid_send(j.id) AS id, j.attempts, j.status::text AS status, j.topic, j.priority,
+       greatest(0, date_part('epoch', j.next_run_at - clock_timestamp())) AS delay_s, date_part('epoch', j.next_run_at) AS due_s,
+       textsend(j.name) AS name
+FROM unnest($1::text::uuid[], $2::text::int[], $3::text[], $4::text[]) AS d(id, attempt, worker, outcome)
+JOIN pulse.attempts a ON a.job_id BETWEEN d.id AND d.id AND a.attempt = d.attempt AND a.worker = d.worker
+                     AND a.outcome = CASE d.outcome WHEN 'silent' THEN 'lease_expired' ELSE d.outcome END
+JOIN pulse.jobs j ON j.id BETWEEN d.id AND d.id AND j.attempts = d.attempt AND j.status::text IN ('RETRYING', 'PENDING', 'DEAD_LETTERED');
+
+
 -- name: lockable_jobs :many
 -- What:    which of these rows no other transaction has locked; for a merged statement that waited too long.
 -- Args:    $1 ids uuid[] (sorted)

@@ -9,7 +9,7 @@ from starlette.responses import RedirectResponse, Response
 
 from pulse.common.text import count
 from pulse.errors import NotFoundError, PulseError
-from pulse.ops.worker_text import state_of
+from pulse.ops.worker_text import places_of, state_of
 from pulse.protocol import answers
 from pulse.ui.pages.common import (
     back,
@@ -34,7 +34,13 @@ async def workers(request: Request) -> Response:
     if found is None:
         found = last_counted(request, standing).status.workers
     shown = None if found is None else sorted(found, key=lambda one: (not state_of(one), one.host or "", one.name))
-    return await page(request, "workers.html", {"workers": shown})
+    context = {
+        "workers": shown,
+        "load": places_of(shown or ()),
+        "memory": sum(one.rss_bytes or 0 for one in shown or ()),
+        "cores": sum(standing.cpu.values()) if standing.cpu else None,
+    }
+    return await page(request, "workers.html", context)
 
 
 async def confirm_drain(request: Request) -> Response:

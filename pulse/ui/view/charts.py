@@ -21,6 +21,7 @@ _TOP: Final = 8
 _STEPS: Final = 4  # lines of the grid
 _NICE: Final = (1.0, 2.0, 4.0, 5.0, 10.0)
 _MOST_POINTS: Final = 180
+_SECONDS_BELOW_S: Final = 600.0  # of a shorter time the clock shows the seconds, too
 
 Values = Sequence[float | None]
 
@@ -136,9 +137,10 @@ def _clock(times: Sequence[float]) -> Markup:
         ((_LEFT + WIDTH) / 2, "middle", (times[0] + times[-1]) / 2),
         (WIDTH, "end", times[-1]),
     ]
+    shown = "%H:%M" if times[-1] - times[0] > _SECONDS_BELOW_S else "%H:%M:%S"
     text = Markup('<text class="axis {}" x="{:.0f}" y="{}">{}</text>')
     return Markup("").join(
-        text.format(anchor, x, HEIGHT - 4, datetime.fromtimestamp(moment_s, UTC).strftime("%H:%M"))
+        text.format(anchor, x, HEIGHT - 4, datetime.fromtimestamp(moment_s, UTC).strftime(shown))
         for x, anchor, moment_s in marks
     )
 

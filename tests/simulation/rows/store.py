@@ -8,6 +8,7 @@ from datetime import datetime
 
 from pulse.protocol import HandlerInfo, SubmittedJob
 from pulse.store.admin.schema import SCHEMA_VERSION
+from pulse.store.connections.session import HeldCommit
 from pulse.store.failures import Failing
 from pulse.store.operators.jobs import ChangedJob, RestartedJob
 from pulse.store.operators.policies import LivePolicy
@@ -31,7 +32,6 @@ from pulse.store.rows import (
     Running,
     Wake,
 )
-from pulse.store.store import HeldCommit
 from tests.simulation.rows.database import Database
 from tests.simulation.rows.epochs import FakeEpochs
 
@@ -55,6 +55,7 @@ class FakeStore:
         self._rows = database.rows
         self._do = database.do
         self._now = database.now
+        self.endings = self  # that an end was written before is for the log alone, which nobody reads here
         self.reads = self  # of all that is read there, the dispatcher's own work needs ``last_workers`` alone
         self.topics = self  # of policies, what is kept in memory
         self.depths = self
@@ -203,6 +204,9 @@ class FakeStore:
         if len({(one.id, one.attempt) for one in ordered}) < len(ordered):
             self._database.world.chance.shuffle(ordered)  # of several for one row PostgreSQL takes any
         return await self._do("end", lambda: self._rows.end(ordered, now or self._now()), _ids(endings))
+
+    async def written(self, _endings: Sequence[Ending]) -> list[Ended]:
+        return []
 
     async def lockable(self, ids: Sequence[bytes]) -> set[bytes]:
         return await self._do("lockable", lambda: set(ids) - self._database.locked)

@@ -87,6 +87,7 @@ class PeerSession:
         self._context = RequestContext(services)
         self._registry = services.registry
         self._signal = services.signal
+        self._reports = services.reports
         self._in_doubt = services.in_doubt
         self._redaction = services.redaction
         self._connection = connection
@@ -117,6 +118,7 @@ class PeerSession:
                     os.close(self._pidfd)
                 if self._worker is not None:
                     self._registry.leave(self._worker)
+                    self._reports.parted(self._worker)
             with anyio.move_on_after(LAST_ANSWERS_S):
                 await self._connection.wait_answered()
             if broken is not None:
@@ -293,9 +295,7 @@ class PeerSession:
                 if settled is None:
                     note_ended(worker, pairs)
                     raise UnavailableError(OVER_BUDGET)
-                self._services.reports.accept(
-                    PendingReport(worker, frame.request, body.results, pairs=pairs, settled=settled)
-                )
+                self._reports.accept(PendingReport(worker, frame.request, body.results, pairs=pairs, settled=settled))
             case protocol.Started():
                 bounded = self._registry.started(
                     worker, [(ref.id, ref.attempt) for ref in body.jobs], {ref.pair for ref in body.apart}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,14 +15,15 @@ import anyio
 import structlog
 
 from pulse.errors import StatementError, UnavailableError
+from pulse.store.connections.session import HeldCommit
 from pulse.store.failures import CONSTRAINTS
 from pulse.store.rows import Completion, Ended, Ending, EndingKind, Level
-from pulse.store.store import HeldCommit, Store
-from pulse.system.failure_log import FailedAttempt, FailureLog
+from pulse.store.store import Store
+from pulse.system.failure_log import MAX_ERROR_CHARS, FailedAttempt, FailureLog
 from pulse_actors.dispatcher.claims.work_signal import WorkSignal
 from pulse_actors.dispatcher.monitoring.counters import DispatchCounters
 from pulse_actors.dispatcher.monitoring.observe import count_completed, count_ended, count_reaped, count_runs
-from pulse_actors.dispatcher.workers.records import Pair
+from pulse_actors.dispatcher.workers.records import Pair, RegisteredWorker
 from pulse_actors.dispatcher.workers.registry import WorkerRegistry
 from pulse_actors.dispatcher.writes.batcher import Batcher
 from pulse_actors.dispatcher.writes.report_rows import Obituary, PendingReport, clean, split, weight_of
@@ -32,6 +34,8 @@ from pulse_actors.shared.row_writes import UnwrittenRow, write_merged
 BATCH: Final = 2000  # rows of one statement
 LOCKED_PAUSE_S: Final = 0.2  # between two tries of locked rows
 REFUSED_PAUSE_S: Final = 1.0  # between two tries of a refused row
+READ_S: Final = 1.0  # a worker that lives has read an answer by then
+MOST_UNREAD: Final = 1000  # dead letters that are kept for so long, in case it dies before
 HURRY_S: Final = 0.5  # limit of statements that hold a connection and locks before the worker is known to be gone
 
 Row = TypeVar("Row", Completion, Ending)
@@ -76,6 +80,9 @@ class ReportWriter:
         self._counters = counters
         self._failures = failures
         self._untold: dict[Pair, FailedAttempt] = {}  # written, of which the answer to their worker will tell
+        self._told: deque[tuple[float, RegisteredWorker, FailedAttempt]] = deque(
+            maxlen=MOST_UNREAD
+        )  # by answers just sent
         self._kept: set[Pair] = set()  # written, of reports that are not answered yet
         self._deferred: list[_Deferred] = []
         self._refused: set[bytes] = set()  # jobs whose end the database refuses to write
@@ -122,6 +129,12 @@ class ReportWriter:
     def put(self, obituary: Obituary) -> None:
         """Take the ends of a dead worker's attempts, to be written after its last reports."""
         self.batcher.put(obituary)
+
+    def parted(self, worker: RegisteredWorker) -> None:
+        """Log the dead letters in the last answers to *worker*: its connection has ended, maybe before it read them."""
+        if not worker.is_draining:  # one that drains ends when it has read everything
+            since_s = time.monotonic() - READ_S
+            self._failures.note([one for at_s, whose, one in self._told if whose is worker and at_s >= since_s])
 
     async def bury(self, endings: Sequence[Ending], commit: HeldCommit) -> None:
         """
@@ -279,10 +292,17 @@ class ReportWriter:
             failed = [self._untold.pop(pair) for pair in pairs if pair in self._untold]
             if report.worker.link.is_over:
                 self._failures.note(failed)  # its worker never hears of it
-            elif dead := [(one.id, one.attempt) for one in failed if one.is_dead]:
-                body["dead"] = dead
+            elif dead := [one for one in failed if one.is_dead]:
+                body["dead"] = [(one.id, one.attempt) for one in dead]
+                self._keep_told(report.worker, dead)
         report.worker.link.send("reported", report.request, body)
         report.settled()
+
+    def _keep_told(self, worker: RegisteredWorker, dead: Sequence[FailedAttempt]) -> None:
+        now_s = time.monotonic()
+        while self._told and self._told[0][0] < now_s - READ_S:
+            self._told.popleft()
+        self._told.extend((now_s, worker, one._replace(error=one.error[: MAX_ERROR_CHARS + 1])) for one in dead)
 
     def _by_fate(self, done: Sequence[Completion]) -> list[tuple[bool, Sequence[Completion]]]:
         return self._registry.by_fate(done, keep=self._keep)
@@ -314,6 +334,7 @@ class _ReportBatch:
 
     def __init__(self, store: Store, by_fate: ByFate, locked: set[Pair]) -> None:
         self._store = store
+        self._before = store.endings
         self._by_fate = by_fate
         self.written: set[Pair] = set()
         self.left = locked
@@ -345,6 +366,10 @@ class _ReportBatch:
     async def end(self, endings: Sequence[Ending]) -> None:
         async def together(some: Sequence[Ending]) -> None:
             ended = await self._store.end(some)
+            if len(ended) < len(some):  # stale; or written by a statement whose answer was lost, and still to be logged
+                written = {(one.id, one.attempt) for one in ended}
+                missing = [one for one in some if (one.id, one.attempt) not in written]
+                ended = [*ended, *await self._before.written(missing)]
             self.ended += ended
             self.written |= {(one.id, one.attempt) for one in ended}
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 from typing import Final
+from uuid import UUID
 
 import pytest
 
 from tests.support.systems.system import Body, Peer, Refused, System, Worker, new_job
+from tests.support.systems.system_kit import END_S
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.postgres, pytest.mark.process, pytest.mark.system]
 
@@ -75,6 +78,16 @@ def test_a_worker_is_drained(system: System, client: Peer, topic: str) -> None:
             {"pid": row["pid"], "worker": "leaving"},
         )
     assert client.refusal("workers.drain", worker="nobody")[0] == "not_found"
+
+
+def test_a_worker_that_dies_with_its_last_answer_unread(system: System, client: Peer, topic: str) -> None:
+    """The server logs the dead letter in its place; a worker that goes on logs it by itself."""
+    with system.worker("quick", topics=[topic]) as worker:
+        (dead,) = client.submit(new_job(topic=topic, max_attempts=1))
+        assert worker.job() == (dead, 1)
+        worker.send("report", 7, results=[[dead, 1, "error", "boom"]])
+        system.wait_row(dead, status="DEAD_LETTERED")
+    until(lambda: system.log("job_dead_lettered", id=str(UUID(bytes=dead))), "its line", END_S)
 
 
 def test_workers_come_and_go(system: System, topic: str) -> None:

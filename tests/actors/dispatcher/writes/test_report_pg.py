@@ -16,7 +16,7 @@ from structlog.testing import capture_logs
 from pulse.errors import StatementError, UnavailableError
 from pulse.protocol import Result
 from pulse.store.connections.pool import SERVER_SETTINGS, Target
-from pulse.store.rows import Ending, EndingKind, Level
+from pulse.store.rows import Ended, Ending, EndingKind, Level
 from pulse.store.store import Store
 from pulse_actors.dispatcher.workers.records import HeldJob, RegisteredWorker
 from pulse_actors.dispatcher.writes import report as writing
@@ -257,6 +257,48 @@ async def test_the_server_logs_what_no_worker_will(tray: Tray) -> None:
     ends = {str(UUID(bytes=big)): "error", str(UUID(bytes=crashed)): "lease_expired", str(UUID(bytes=gone)): "error"}
     assert sorted(failures(logs)) == sorted(("job_dead_lettered", job, outcome) for job, outcome in ends.items())
     assert wire_of(tray.worker).bodies("reported") == [{"stale": []}]
+
+
+async def test_a_worker_may_die_before_it_reads_which_jobs_are_dead(tray: Tray, monkeypatch: Patch) -> None:
+    """What its last answers named is logged here: better twice than never. Not of others, nor what was sent before."""
+    other, drained = new_worker("other"), new_worker("drained")
+    drained.drain(reconnect=False)
+    jobs = [await tray.held(max_attempts=1) for _ in range(3)]
+    for number, (job, worker) in enumerate(zip(jobs, (tray.worker, other, drained), strict=True)):
+        identity = worker.identity
+        await tray.connection.execute("UPDATE pulse.jobs SET locked_by = $2 WHERE id = $1", job.hex(), identity)
+        tray.report(number, error(job), worker=worker)
+    await tray.write()
+    with capture_logs() as logs:
+        tray.results.parted(tray.worker)
+        tray.results.parted(drained)
+        assert failures(logs) == [("job_dead_lettered", str(UUID(bytes=jobs[0])), "error")]
+        monkeypatch.setattr(writing, "READ_S", -1.0)
+        tray.results.parted(other)
+    assert len(failures(logs)) == 1
+
+
+async def test_a_dead_letter_is_logged_though_the_answer_of_its_commit_was_lost(tray: Tray, monkeypatch: Patch) -> None:
+    """Of a report by its worker, which hears of it in the answer; of a worker that died, by the server."""
+    failed, crashed = await tray.held(max_attempts=1), await tray.held(max_attempts=1)
+    end, lost = Store.end, list[Sequence[Ending]]()
+
+    async def end_unheard(self: Store, endings: Sequence[Ending], **more: Any) -> list[Ended]:
+        ended = await end(self, endings, **more)
+        if not lost:
+            lost.append(endings)
+            raise UnavailableError("the connection broke")
+        return ended
+
+    monkeypatch.setattr(Store, "end", end_unheard)
+    monkeypatch.setattr(Backoff, "next_s", lambda _self: 0.0)
+    tray.report(1, error(failed))
+    tray.die(Ending(crashed, 1, tray.worker.identity, EndingKind.SILENT, "why"))
+    with capture_logs() as logs:
+        await tray.write()
+    assert len(lost[0]) == 2
+    assert wire_of(tray.worker).bodies("reported") == [{"stale": [], "dead": [(failed, 1)]}]
+    assert failures(logs) == [("job_dead_lettered", str(UUID(bytes=crashed)), "lease_expired")]
 
 
 @pytest.mark.parametrize("outcome", ["ok", "error"])

@@ -146,6 +146,22 @@ async def test_completed_already(store: Store, connection: Sql) -> None:
     assert await store.completed_already([(done, 1), (done, 3)]) == set()
 
 
+async def test_ends_that_were_written_before(store: Store, connection: Sql) -> None:
+    """Of the very attempt, by the same worker, in the same way, and only while the job has not started again."""
+    job, again, silent = [await forge(connection, "RUNNING", max_attempts=1) for _ in range(3)]
+    kinds = {job: EndingKind.ERROR, again: EndingKind.ERROR, silent: EndingKind.SILENT}
+    endings = [Ending(one, 1, WORKER, kind, "boom") for one, kind in kinds.items()]
+    ended = await store.end(endings)
+    await connection.execute("UPDATE pulse.jobs SET attempts = 2 WHERE id = $1", again.hex())
+    found = {one.id: one for one in await store.endings.written(endings)}
+    assert {one: (row.status, row.name, row.due_s) for one, row in found.items()} == {
+        one.id: (one.status, one.name, one.due_s) for one in ended if one.id != again
+    }
+    for other in ({"attempt": 2}, {"worker": "other"}, {"kind": EndingKind.CRASHED}, {"id": new_id()}):
+        assert await store.endings.written([endings[0]._replace(**other)]) == []
+    assert await store.endings.written([]) == []
+
+
 async def test_extend(store: Store, connection: Sql) -> None:
     """A heartbeat sets the lease from now on, keeps progress where none is sent, and touches nothing else."""
     told, silent = await forge(connection, "RUNNING"), await forge(connection, "RUNNING", progress='"half"')

@@ -223,6 +223,20 @@ async def test_what_was_found_before_the_server_fell_silent_is_shown(answers: in
     assert asked == (2 if answers else 1)
 
 
+@pytest.mark.parametrize(
+    ("status", "asks"), [("PENDING", {"change"}), ("DEAD_LETTERED", {"delete"}), ("RUNNING", set[str]())]
+)
+async def test_a_job_is_changed_and_deleted_on_its_page(status: str, asks: set[str]) -> None:
+    """After a question; a deleted one has no page to go back to."""
+    row = job(status=status)
+    at = browser(Told(status={}, jobs_get={"job": row}, jobs_why={}))
+    here = f"/jobs/{uuid.UUID(bytes=row['id'])}"
+    text = (await at.ask("GET", here)).text
+    assert set(re.findall('id="ask-([a-z]+)"', text)) == asks
+    form = text[text.index('action="/bulk/preview"') :] if asks else ""
+    assert [f'name="next" value="{to}"' in form for to in (here, "/jobs")] == ["change" in asks, "delete" in asks]
+
+
 async def test_an_id_leads_to_its_job() -> None:
     got = await browser(Told(status={})).ask("GET", f"/jobs?q={JOB}")
     assert (got.status, got.headers["location"]) == (303, f"/jobs/{JOB}")
@@ -260,7 +274,7 @@ async def test_what_is_forgotten_cannot_be_undone() -> None:
 async def test_ticked_jobs_are_not_looked_for() -> None:
     got = await browser(Told(status={})).ask("POST", "/bulk/preview", {"verb": "cancel", "id": str(JOB)})
     assert got.status == 200
-    assert "1 ticked job" in got.text
+    assert f"job {JOB}" in got.text
 
 
 async def test_a_completed_job_runs_again_only_after_a_question() -> None:
