@@ -156,7 +156,7 @@ async def test_no_priority_is_the_default(connection: Sql) -> None:
             "traceparent, delay_s"
         ),
     ),
-    ([{"name": "n", "delay_s": 1, "run_at": "2030-01-01"}], "run_at and delay_s are both given; one of them is allowed"),
+    ([{"name": "n", "delay_s": 1, "run_at": "2030-1-1"}], "run_at and delay_s are both given; one of them is allowed"),
     ([{"name": "n", "delay_s": -1}], "delay_s is -1; seconds from 0 to 1e9 are allowed"),
 ], ids=str)  # fmt: skip
 async def test_what_submit_many_refuses(connection: Sql, jobs: object, message: str) -> None:

@@ -30,6 +30,12 @@ TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 async def resize(ctx: pulse.Context, path: str, width: int = 64) -> None: ...
 
 
+@pytest.fixture(scope="module")
+def server(newest_server: Postgres) -> Postgres:
+    """The drivers are tested; the statement is tested on every PostgreSQL."""
+    return newest_server
+
+
 async def names(connection: Sql) -> list[str]:
     return [row["name"] for row in await connection.fetch("SELECT name FROM pulse.jobs ORDER BY name")]
 
