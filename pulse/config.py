@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from difflib import get_close_matches
 from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, Final, Literal, get_args, get_origin
@@ -21,6 +20,7 @@ from msgspec import Meta
 from pulse.common.backoff import ALLOWED, MAX_BACKOFF, PATTERN, in_seconds
 from pulse.common.dsn import is_dsn, redact_dsn
 from pulse.common.duration import ABOVE_ZERO, MAX_SECONDS, ZERO_OR_MORE, seconds_of
+from pulse.common.text import similar_names
 from pulse.errors import ConfigError
 from pulse.security.grants import ALLOWED as GRANTS_ALLOWED
 from pulse.security.grants import PATTERN as GRANTS_PATTERN
@@ -247,7 +247,7 @@ def _read_file(path: Path) -> tuple[dict[str, _SettingInput], list[str]]:
 
 
 def _unknown(key: str, path: Path) -> str:
-    near = get_close_matches(key.lower().removeprefix("pulse_"), _SETTABLE, n=1, cutoff=0)
+    near = similar_names(key.lower().removeprefix("pulse_"), _SETTABLE, most=1, least=0)
     return f"{key} in {path} is no setting; the nearest that is: {near[0]}"
 
 

@@ -145,11 +145,11 @@ def _left_out(size_bytes: int) -> str:
     return f"\n… {size_bytes:,} bytes left out …\n"
 
 
-def similar_names(name: str, names: Sequence[str], most: int = 3) -> list[str]:
-    """Up to *most* of *names* that are nearly *name*, the most similar first."""
+def similar_names(name: str, names: Sequence[str], most: int = 3, least: float = 0.6) -> list[str]:
+    """Up to *most* of *names* whose similarity to *name* is *least* (0 to 1) or more, the most similar first."""
     import difflib  # for messages only: most programs that import this never need it
 
-    return difflib.get_close_matches(name, names, most)
+    return difflib.get_close_matches(name, names, most, least)
 
 
 def _char_width(char: str) -> int:

@@ -15,9 +15,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Itera
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, TypeVar
 
-from pulse.protocol.answers import ChangedAnswer, JobPageAnswer, read
+from pulse.protocol.answers import ChangedAnswer, JobInfo, JobPageAnswer, read
 
 MAX_MATCHING_CHARACTERS: Final = 1000  # of ``matching``, the filter in the audit
+_FOUND_AT_ONCE: Final = 100  # ids in a request
 ENDED: Final = ("COMPLETED", "DEAD_LETTERED", "CANCELED")
 WAITING: Final = ("PENDING", "RETRYING")
 ACTIVE: Final = (*WAITING, "RUNNING")
@@ -82,6 +83,14 @@ async def job_pages(ask: Ask, filters: Body, limit: int) -> AsyncIterator[JobPag
         after = page.next
         if after is None:
             return
+
+
+async def jobs_with_ids(ask: Ask, ids: Sequence[bytes]) -> list[JobInfo]:
+    """The jobs with these *ids*, in brief; those that do not exist are left out."""
+    found: list[JobInfo] = []
+    for some in batches(ids, _FOUND_AT_ONCE):
+        found += read(JobPageAnswer, await ask("jobs.find", {"prefixes": [one.hex() for one in some]})).jobs
+    return found
 
 
 async def change_jobs(

@@ -210,13 +210,15 @@ class Judges:
     def _in_order(self, mutant: Mutant, names: list[str], left_s: float) -> list[str]:
         """
         Those that find most in their time, of the same text above all; then the module's own, then the fastest.
+        Of a statement's, those that send few others come first: they are about it.
 
         Those of a file are together: they share a database.
         """
         own = judges.begin_of(mutant.where) if mutant.is_code else ""
         took_s = {name: max(self.reached[name].took_s, 1e-3) for name in names}
         kills = {name: self.kills.get(name, 0) + self.kills.get(mutant.where + name, 0) for name in names}
-        best = sorted(names, key=lambda name: (-kills[name] / took_s[name], not name.startswith(own), took_s[name]))
+        cost = {name: took_s[name] * (1 if mutant.is_code else len(self.reached[name].lines)) for name in names}
+        best = sorted(names, key=lambda name: (-kills[name] / took_s[name], not name.startswith(own), cost[name]))
         places: dict[str, int] = {}
         for name in best:
             places.setdefault(name.partition("::")[0], len(places))

@@ -12,7 +12,7 @@ import signal
 import sys
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, cast
 from uuid import UUID
@@ -25,7 +25,7 @@ from pulse.cli.output.progress import ProgressLine
 from pulse.cli.output.render import Cell, Column, Screen, Table, foreign, write_document
 from pulse.cli.server import current_server
 from pulse.common.text import count, shell_word
-from pulse.errors import NobodyAnswersError, NotFoundError, PulseError
+from pulse.errors import NobodyAnswersError, PulseError
 from pulse.ops.bulk import (
     MAX_MATCHING_CHARACTERS,
     Ask,
@@ -34,9 +34,10 @@ from pulse.ops.bulk import (
     change_jobs,
     former_of,
     job_pages,
+    jobs_with_ids,
     run_blocking,
 )
-from pulse.protocol.answers import ChangedAnswer, JobInfo, part, read
+from pulse.protocol.answers import ChangedAnswer
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -198,11 +199,8 @@ def _confirm(question: str) -> None:
 
 def _ask_again(client: Client, job_ids: Sequence[bytes]) -> None:
     """Ask before jobs that have completed run again; the others are retried without a question, as they failed."""
-    completed = 0
-    for job_id in job_ids:
-        with suppress(NotFoundError):  # the change itself will say so
-            job = read(JobInfo, part(client.request("jobs.get", {"id": job_id}, repeatable=True), "job"))
-            completed += job.status == "COMPLETED"
+    found = run_blocking(jobs_with_ids(_asks(client), job_ids))
+    completed = sum(job.status == "COMPLETED" for job in found)
     if completed:
         _warn_of_completed(completed)
         _confirm(f"retry {count(len(job_ids), 'job')}?")

@@ -14,7 +14,7 @@ from pulse.protocol.answers import Database, Process, StatusAnswer, SupervisorIn
 
 _LABEL_WIDTH: Final = 12
 _PAUSED_SHOWN: Final = 5  # topics; there may be thousands
-_STATE_STYLES: Final = {"ok": "green", "warning": "yellow", "wrong": "bold red", "skipped": "dim"}
+STATE_STYLES: Final = {"ok": "green", "warning": "yellow", "wrong": "bold red", "skipped": "dim"}
 _STATE_WIDTH: Final = 9
 _WAITING: Final = frozenset({"PENDING", "RETRYING"})
 _WAITS: Final = (
@@ -46,7 +46,7 @@ def show_status(status: StatusAnswer, found: Sequence[Finding], screen: Screen, 
 def finding_lines(finding: Finding) -> Iterator[Line]:
     """A finding of the doctor: a line, and below it what is the matter and what helps."""
     yield [
-        Cell(f"{finding.state.value:<{_STATE_WIDTH}}", _STATE_STYLES[finding.state.value]),
+        Cell(f"{finding.state.value:<{_STATE_WIDTH}}", STATE_STYLES[finding.state.value]),
         Cell(f"{finding.check}: ", "bold"),
         foreign(finding.text),
     ]

@@ -26,7 +26,7 @@ from pulse.cli.output.render import Line, Screen, write_document
 from pulse.cli.server import ServerHandle, current_server, nobody_of
 from pulse.cli.system.top_page import TopSnapshot, TopView, page, pressed
 from pulse.errors import PulseError
-from pulse.ops.status import SUPERVISOR_S, TimedCall, merge
+from pulse.ops.status import DISPATCHER_S, SUPERVISOR_S, TimedCall, merge
 from pulse.protocol.answers import JobInfo, JobPageAnswer, StatusAnswer, WorkerList, read
 from pulse.protocol.stats import Stats
 
@@ -60,6 +60,7 @@ class TopSource:
         self._status: dict[str, object] = {}
         self._status_s = float("-inf")
         self._silent: Mapping[str, str] = {}
+        self._findings: object = None
         self.bodies: dict[str, object] = {}
         self.failures: list[PulseError] = []  # of the last look
 
@@ -69,6 +70,7 @@ class TopSource:
         is_due = was_silent or time.monotonic() - self._status_s >= _STATUS_EVERY_S
         asked = TimedCall(self._ask_dispatcher, _ANSWER_S)
         wanted = TimedCall(self._ask_supervisor, SUPERVISOR_S) if is_due else None
+        judged = TimedCall(self._ask_findings, DISPATCHER_S) if is_due else None
         told = asked.answer()
         silent: dict[str, str] = {}
         self.failures = [told] if isinstance(told, PulseError) else []
@@ -83,12 +85,16 @@ class TopSource:
                 self.failures.append(supervisor)
             self._status = {} if isinstance(supervisor, PulseError) else dict(supervisor)
             self._status_s = time.monotonic()
+        if judged is not None and "dispatcher" not in silent:
+            findings = judged.answer()
+            self._findings = None if isinstance(findings, PulseError) else findings.get("findings")
         self._silent = silent
         return self._snapshot({} if isinstance(told, PulseError) else told, silent)
 
     def _snapshot(self, told: Body, silent: Mapping[str, str]) -> TopSnapshot:
         workers = told.get("workers")
-        body = merge(self._status or None, {"workers": workers} if workers is not None else None)
+        known = {"workers": workers, "findings": self._findings} if workers is not None else None
+        body = merge(self._status or None, known)
         self.bodies = {"status": body, "silent": dict(silent), **told}
         found = told.get("stats")
         return TopSnapshot(
@@ -103,6 +109,9 @@ class TopSource:
 
     def _ask_supervisor(self) -> Body:
         return self._server.ask_supervisor("status", timeout_s=SUPERVISOR_S)
+
+    def _ask_findings(self) -> Body:
+        return self._server.ask("status", repeatable=True, timeout_s=DISPATCHER_S)
 
     def _ask_dispatcher(self) -> Body:
         """All of it over one connection."""

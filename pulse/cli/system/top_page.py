@@ -9,7 +9,7 @@ from typing import Final
 from msgspec import structs
 
 from pulse.cli.output.render import STATUS_STYLES, Cell, Column, Line, Table, fit, foreign, id_cells
-from pulse.cli.system.status_page import overview
+from pulse.cli.system.status_page import STATE_STYLES, overview
 from pulse.common.text import cut, duration, iso, one_line, width_of
 from pulse.ops.doctor.finding import Finding, State
 from pulse.ops.doctor.running import findings
@@ -21,6 +21,7 @@ _GAP: Final = "  "
 _KEYS: Final = "q quit  p pause  t w s order  arrows scroll"
 _NARROW: Final = 40
 _LEAST_ROWS: Final = 3
+_FINDINGS: Final = 5  # on a screen for a glance; `status` has all
 _SHARES: Final = (("topics", 0.4), ("workers", 0.25), ("running", 0.2), ("waiting", 0.15))
 _TOPIC_COLUMNS: Final = (
     Column("topic", least=20),
@@ -125,10 +126,7 @@ def page(shot: TopSnapshot, view: TopView, width: int | None, height: int | None
         width: Columns there are; None: as many as it takes.
         height: Lines there are; None: the same.
     """
-    found = [
-        [Cell(f"{one.state.value} {one.check}: ", "yellow"), foreign(one.text, "yellow")] for one in _findings(shot)
-    ]
-    lines = [_title(shot, view, width), *overview(_brief(shot.status), shot.at), *_flow(shot), *found]
+    lines = [_title(shot, view, width), *overview(_brief(shot.status), shot.at), *_flow(shot), *_found(shot)]
     tables = _tables(shot, view, width)
     rooms = _rooms({name: len(table.rows) for name, table in tables.items()}, height, len(lines))
     for name, table in tables.items():
@@ -139,6 +137,16 @@ def page(shot: TopSnapshot, view: TopView, width: int | None, height: int | None
             lines += [[], *_styled(structs.replace(table, rows=table.rows[start : start + room]), width)]
     shown = [_cut(line, width) for line in lines]
     return shown if height is None else shown[:height]
+
+
+def _found(shot: TopSnapshot) -> Iterator[Line]:
+    """A line for each finding, as far as there is room for."""
+    found = _findings(shot)
+    for one in found[:_FINDINGS]:
+        style = STATE_STYLES[one.state.value]
+        yield [Cell(f"{one.state.value} {one.check}: ", style), foreign(one.text, style)]
+    if len(found) > _FINDINGS:
+        yield [Cell(f"and {len(found) - _FINDINGS} more: pulse ctl status", "yellow")]
 
 
 def _findings(shot: TopSnapshot) -> list[Finding]:

@@ -10,11 +10,11 @@ import socket
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from importlib import metadata
 from pathlib import Path
 from typing import Final
 
+from pulse.common.text import similar_names
 from pulse.ops.doctor.finding import Finding, State, verdict_of
 
 DISTRIBUTION: Final = "pulse-supervisor"
@@ -123,7 +123,7 @@ def near_misses(env: Mapping[str, str], known: Sequence[str]) -> list[tuple[str,
     found: list[tuple[str, str]] = []
     for name in sorted(env):
         if name.upper().startswith(_PREFIX) and name not in settings and name not in _OF_OTHERS:
-            near = get_close_matches(name.upper(), settings, n=1, cutoff=_NEAR)
+            near = similar_names(name.upper(), settings, most=1, least=_NEAR)
             found += [(name, near[0])] if near else []
     return found
 

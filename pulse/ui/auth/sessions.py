@@ -18,7 +18,7 @@ _MOST_FLASHES: Final = 8
 _MOST_UNDOS: Final = 20
 _MOST_ASKED: Final = 4
 
-Form: TypeAlias = Mapping[str, Sequence[str]]
+Form: TypeAlias = Mapping[str, list[str]]
 ThingT = TypeVar("ThingT")
 
 
@@ -72,7 +72,7 @@ class BrowserSession:
         self.flashes = [*self.flashes, flash][-_MOST_FLASHES:]
 
     def ask_about(self, form: Form) -> str:
-        """Keep what is to be confirmed, under a key for the address of the page that asks."""
+        """Keep what a page asks about, under a key for its address."""
         return _keep(self.asked, form, _MOST_ASKED)
 
     def told(self) -> list[Flash]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from functools import partial
 from http import HTTPStatus
 from typing import Final
 from uuid import UUID
@@ -15,6 +15,7 @@ from starlette.responses import RedirectResponse, Response
 
 from pulse.common.text import count
 from pulse.errors import BadRequestError, NotFoundError, PulseError
+from pulse.ops.bulk import jobs_with_ids
 from pulse.protocol import answers
 from pulse.ui.auth.sessions import Flash
 from pulse.ui.data.bulk_orders import BulkOrder, ordered, past_of, undo_of
@@ -24,7 +25,6 @@ from pulse.ui.site import FORM
 
 PREVIEW: Final = 1000  # jobs that are looked at before; beyond that the count is a least one
 _EXAMPLES: Final = 5
-_LOOKED_UP: Final = 50  # ticked jobs whose statuses are asked for
 _MOST_CHARACTERS: Final = 200_000  # of a form that is kept: 2500 ids, and the filter
 _NOW_S: Final = 5.0  # for ticked jobs, a page at most
 
@@ -174,16 +174,8 @@ def _said(order: BulkOrder, changed: answers.ChangedAnswer) -> str:
 
 
 async def _of_ids(request: Request, order: BulkOrder) -> list[answers.JobInfo]:
-    """The jobs that are to be retried, if they are few; of other changes it does not matter which have completed."""
-    if order.action.verb != "retry" or len(order.ids) > _LOOKED_UP:
-        return []
-    jobs: list[answers.JobInfo] = []
-    for key in order.ids:
-        with suppress(NotFoundError):  # the change itself will say so
-            jobs.append(
-                answers.read(answers.JobInfo, answers.part(await ask_now(request, "jobs.get", {"id": key}), "job"))
-            )
-    return jobs
+    """The jobs that are to be retried; of other changes it does not matter which have completed."""
+    return [] if order.action.verb != "retry" else await jobs_with_ids(partial(ask_now, request), order.ids)
 
 
 async def _look(request: Request, order: BulkOrder) -> tuple[list[answers.JobInfo], bool]:

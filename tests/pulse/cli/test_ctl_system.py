@@ -480,3 +480,11 @@ def test_the_config_file_names_the_directory(server: FakeDispatcher, tmp_path: P
     assert run(["ctl", "workers"], environment(), cwd=tmp_path).code == 0
     assert run(["ctl", "workers"], environment(PULSE_CONFIG=str(config))).code == 0
     assert run(["ctl", "status"], environment(PULSE_CONFIG=str(config))).code == 0
+
+
+def test_top_says_what_status_says(server: FakeDispatcher) -> None:
+    found = [{"id": "unhandled", "severity": "wrong", "text": "500 jobs of 'sned_mail'", "details": [], "do": ""}]
+    status: Any = answers.dispatcher()["status"]
+    server._script = {**server._script, "status": {**status, "findings": found}}
+    for line in ("ctl status", "ctl top --once"):
+        assert "unhandled: 500 jobs of 'sned_mail'" in pulse(server.directory, line).out

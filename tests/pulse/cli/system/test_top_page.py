@@ -10,7 +10,7 @@ import pytest
 
 from pulse.cli.system.top_page import TopSnapshot, TopView, page, pressed
 from pulse.common.text import width_of
-from pulse.protocol.answers import Database, JobInfo, Process, StatusAnswer, Worker
+from pulse.protocol.answers import Database, FindingInfo, JobInfo, Process, StatusAnswer, Worker
 from pulse.protocol.stats import (
     Buckets,
     Counters,
@@ -80,6 +80,15 @@ def test_it_fits(width: int, height: int) -> None:
     assert len(found) <= height
     assert max(map(width_of, found)) <= width
     assert all(line.isprintable() for line in found)
+
+
+def test_every_finding_has_a_line() -> None:
+    """As far as there is room; then a line says where the others are."""
+    rows = [FindingInfo(f"c{number}", "wrong", f"t{number}") for number in range(7)]
+    found = texts(shot(status=StatusAnswer(findings=rows)))
+    at = found.index("wrong c0: t0")
+    shown = [f"wrong c{number}: t{number}" for number in range(5)]
+    assert found[at : at + 6] == [*shown, "and 2 more: pulse ctl status"]
 
 
 def test_what_is_shown() -> None:

@@ -295,7 +295,7 @@ async def test_a_completed_job_runs_again_only_after_a_question() -> None:
     row = job(status="COMPLETED", last_error=None, ran_by="h0st/b00t/42/1234.99/pool/1")
     key = uuid.UUID(bytes=row["id"])
     done = {"done": [row["id"]], "refused": [], "completed": [row["id"]]}
-    at = browser(Told(status={}, jobs_get={"job": row}, jobs_retry=done))
+    at = browser(Told(status={}, jobs_get={"job": row}, jobs_find={"jobs": [row]}, jobs_retry=done))
     questions = cast("Told", at.site.questions)
     got = await at.ask("GET", f"/jobs/{key}")
     assert "pool/1 on h0st, pid 1234" in got.text
