@@ -17,7 +17,7 @@ from pulse.app.parameters import ArgumentError
 from pulse.common.wire_values import args_text
 from pulse.errors import BadRequestError, HandlerError
 
-__all__ = ["Call", "HandlerRef", "call", "resolve_call"]
+__all__ = ["Call", "HandlerRef", "call", "is_call", "resolve_call"]
 
 P = ParamSpec("P")
 ResultT = TypeVar("ResultT")
@@ -77,6 +77,11 @@ def call(handler: Callable[..., Any], /, *args: object, **kwargs: object) -> Cal
         return Call(name, args_text(parameters.bound(args, kwargs)))
     except (ArgumentError, BadRequestError) as error:
         raise BadRequestError(f"{name}: {error}") from None
+
+
+def is_call(handler: object) -> bool:
+    """Whether it has args of its own."""
+    return isinstance(handler, Call)
 
 
 def resolve_call(handler: HandlerRef, args: object) -> tuple[str, str]:

@@ -314,7 +314,7 @@ _JOB_KEYS: Final = frozenset({"name", "args", *JobOptions.__annotations__})
 def _job_body(given: object) -> dict[str, object]:
     """The fields of a job in the request; its id only if it has one."""
     if isinstance(given, Call):
-        given = {"name": given}
+        return _job_body({"name": cast("object", given)})
     if not isinstance(given, Mapping):
         raise BadRequestError(f"submit: a job is a mapping with name and args, not {type(given).__name__}")
     job = cast("Mapping[str, Any]", given)

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Final, cast
 from uuid import UUID
 
-from pulse.app.call import Call, HandlerRef, resolve_call
+from pulse.app.call import HandlerRef, is_call, resolve_call
 from pulse.app.handler import name_of
 from pulse.app.schedule import ScheduleRules, to_wire
 from pulse.client import records
@@ -63,7 +63,7 @@ def update_schedule(schedule_id: IdLike, changes: ScheduleChanges) -> Request[Sc
         raise BadRequestError(f"schedule: give at most one of cron, every_s and run_at, not {when}")
     to_wire(body)
     handler, args = changes.get("name"), changes.get("args")
-    has_args = args is not None or isinstance(handler, Call)
+    has_args = args is not None or is_call(handler)
     if handler is None:
         body |= {"args": args_text(args)} if has_args else {}
     elif has_args:

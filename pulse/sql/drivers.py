@@ -8,7 +8,7 @@ parameter from text, so that codecs which a program has set for JSON are not ask
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -113,7 +113,7 @@ def _of_sqlalchemy() -> object:
 
 
 @contextmanager
-def _errors_told_apart(connection: object) -> Iterator[None]:
+def _errors_told_apart(connection: object) -> Generator[None]:
     try:
         yield
     except PulseError:

@@ -12,6 +12,7 @@ import asyncpg
 import django  # type: ignore[import-untyped]
 import django.db  # type: ignore[import-untyped]
 import psycopg
+import psycopg.conninfo
 import sqlalchemy
 import sqlalchemy.orm
 import sqlalchemy.pool
@@ -117,12 +118,14 @@ def _django(dsn: str) -> Peer:
     parts = psycopg.conninfo.conninfo_to_dict(dsn)
     with contextlib.suppress(AttributeError):
         del django.db.connections["default"]
-    django.db.connections.databases["default"] |= {
+    known: Any = django.db.connections.databases
+    known["default"] |= {
         "ENGINE": "django.db.backends.postgresql", "NAME": parts["dbname"], "HOST": parts["host"],
         "PORT": parts["port"], "USER": parts["user"],
     }  # fmt: skip
     connection = django.db.connections["default"]
-    return Peer(connection, lambda: waiting(transaction.atomic()), is_async=False, close=connection.close)
+    atomic: Any = transaction.atomic
+    return Peer(connection, lambda: waiting(atomic()), is_async=False, close=connection.close)
 
 
 KINDS: Final[dict[str, Callable[[str], Any]]] = {
