@@ -90,7 +90,7 @@ async def found_pages(request: Request, body: Mapping[str, object]) -> AsyncIter
     while (left_s := ANSWER_S - (time.monotonic() - began_s)) > 0:
         asked = body if after is None else {**body, "after": after}
         try:
-            found = answers.read(answers.JobPageAnswer, await ask(request, "jobs.list", asked, within_s=left_s))
+            found = answers.read(answers.JobPageAnswer, await ask_now(request, "jobs.list", asked, within_s=left_s))
         except NobodyAnswersError:
             if after is None:
                 raise
@@ -101,20 +101,29 @@ async def found_pages(request: Request, body: Mapping[str, object]) -> AsyncIter
             return
 
 
-async def ask(
+async def ask_now(
     request: Request, kind: str, body: Mapping[str, object] | None = None, *, within_s: float = ANSWER_S
 ) -> Mapping[str, object]:
-    """Ask the dispatcher, as far as the user may know; a page that only shows has the last answer, if it is silent."""
+    """Ask the dispatcher, as far as the user may know."""
     permit(request, kind)
-    questions = site_of(request).questions
+    answer = await site_of(request).questions.ask(kind, body, within_s=within_s)
+    return _visible(request, kind, answer)
+
+
+async def ask(request: Request, kind: str, body: Mapping[str, object] | None = None) -> Mapping[str, object]:
+    """The same for a page that only shows: while the dispatcher is silent it has the last answer, and says so."""
     try:
-        answer = await questions.ask(kind, body, within_s=within_s)
+        return await ask_now(request, kind, body)
     except (NobodyAnswersError, UnavailableError):
-        last = questions.last(kind, body) if request.method == "GET" else None
+        last = site_of(request).questions.last(kind, body)
         if last is None:
             raise
-        age_s, answer = last
-        note_old(request, time.time() - age_s)
+    age_s, answer = last
+    note_old(request, time.time() - age_s)
+    return _visible(request, kind, answer)
+
+
+def _visible(request: Request, kind: str, answer: Mapping[str, object]) -> Mapping[str, object]:
     sees = CONTENTS in session_of(request).rights or not is_about_contents(kind)
     return answer if sees else conceal(answer)
 

@@ -20,7 +20,7 @@ from pulse.protocol import answers
 from pulse.protocol.stats import TopicStats
 from pulse.ui.auth.sessions import UndoStep
 from pulse.ui.data.poller import SystemSnapshot
-from pulse.ui.pages.common import ask, change, field, last_counted, say_next, standing_of, trouble
+from pulse.ui.pages.common import ask, ask_now, change, field, last_counted, say_next, standing_of, trouble
 from pulse.ui.rendering import page
 from pulse.ui.site import FORM
 
@@ -119,7 +119,9 @@ async def save(request: Request) -> Response:
     topic = request.scope[FORM].get("topic", [""])[0]
     here = f"/topics/view?{urlencode({'topic': topic})}"
     try:
-        before = answers.read(answers.Topic, answers.part(await ask(request, "topics.get", {"topic": topic}), "topic"))
+        before = answers.read(
+            answers.Topic, answers.part(await ask_now(request, "topics.get", {"topic": topic}), "topic")
+        )
         own = {
             name: option.value
             for name, option in before.policy.items()

@@ -141,6 +141,12 @@ class Browser:
         return Got(start["status"], found, b"".join(one.get("body", b"") for one in rest).decode())
 
 
+async def ask_about(at: Browser, path: str, form: Mapping[str, str]) -> Got:
+    """What a form leads to: the page that asks whether it is meant."""
+    got = await at.ask("POST", path, form)
+    return got if got.status >= 400 else await at.ask("GET", got.headers["location"])
+
+
 def site_of(questions: Questions | None = None, *, path: Any = None, said: Sequence[str] = (), **options: Any) -> Site:
     where = ListenAddress(path=path) if path is not None else ListenAddress("127.0.0.1", 8470)
     return Site(SiteOptions(where, **options), questions or Told(), list(said).append)

@@ -18,7 +18,7 @@ from pulse.ui.data.poller import Poller
 from pulse.ui.pages import topics
 from pulse.ui.rendering import unknown
 from tests.support.commandline.cli_answers import error_group, job, stats
-from tests.support.servers.dashboard import Told, browser, site_of
+from tests.support.servers.dashboard import Told, ask_about, browser, site_of
 
 pytestmark = pytest.mark.anyio
 JOB = uuid.UUID(int=7)
@@ -218,7 +218,7 @@ async def test_what_was_found_before_the_server_fell_silent_is_shown(answers: in
         return {"jobs": [{"id": JOB.bytes, "name": "lost"}], "next": "x" if asked < 2 else None}
 
     form = {"verb": "cancel", "all": "1"}
-    got = await browser(Told(status={}, jobs_list=page)).ask("POST", "/bulk/preview", form)
+    got = await ask_about(browser(Told(status={}, jobs_list=page)), "/bulk/preview", form)
     assert (got.status, "lost" in got.text) == ((200, True) if answers else (502, False))
     assert asked == (2 if answers else 1)
 
@@ -271,8 +271,21 @@ async def test_what_is_forgotten_cannot_be_undone() -> None:
         assert [flash.text for flash in at.session.told()] == [said]
 
 
+async def test_a_question_can_be_come_back_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The button "back" leads to it, and it may be loaded again; of many the oldest is forgotten."""
+    monkeypatch.setattr("pulse.ui.auth.sessions._MOST_ASKED", 1)
+    at = browser(Told(status={}))
+    asked = [await at.ask("POST", "/bulk/preview", {"verb": "cancel", "id": str(JOB), "next": "/x"}) for _ in range(2)]
+    for got, status in zip(asked, (404, 200), strict=True):
+        assert got.status == 303
+        shown = [await at.ask("GET", got.headers["location"]) for _ in range(2)]
+        assert {(one.status, 'name="next" value="/x"' in one.text) for one in shown} == {(status, status == 200)}
+    for form in ({"verb": "burn", "id": str(JOB)}, {"verb": "cancel", "id": str(JOB), "q": "x" * 200_000}):
+        assert (await at.ask("POST", "/bulk/preview", form)).status == 422
+
+
 async def test_ticked_jobs_are_not_looked_for() -> None:
-    got = await browser(Told(status={})).ask("POST", "/bulk/preview", {"verb": "cancel", "id": str(JOB)})
+    got = await ask_about(browser(Told(status={})), "/bulk/preview", {"verb": "cancel", "id": str(JOB)})
     assert got.status == 200
     assert f"job {JOB}" in got.text
 
@@ -288,7 +301,7 @@ async def test_a_completed_job_runs_again_only_after_a_question() -> None:
     assert "pool/1 on h0st, pid 1234" in got.text
     assert "Retry…" in got.text
     for path, form in ((f"/jobs/{key}/retry", {}), ("/bulk/preview", {"verb": "retry", "id": str(key)})):
-        got = await at.ask("POST", path, form)
+        got = await ask_about(at, path, form)
         assert "1 job has completed: it runs again, and that cannot be taken back." in got.text
         assert "It can be taken back" not in got.text
     assert questions.changed == []

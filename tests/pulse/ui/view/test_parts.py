@@ -310,7 +310,7 @@ class TestCharts:
 
     @pytest.mark.parametrize(("span_s", "shown"), [(30.0, "00:00:30"), (3600.0, "01:00")])
     def test_a_short_time_has_seconds(self, span_s: float, shown: str) -> None:
-        assert f">{shown}</text>" in draw("Rate", [0.0, span_s], [], str).svg
+        assert f">{shown} UTC</text>" in draw("Rate", [0.0, span_s], [], str).svg
 
     def test_gaps_and_words(self) -> None:
         """Without a measurement there is a gap; names are text; a screen reader gets the numbers."""
