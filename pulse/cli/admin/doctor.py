@@ -175,6 +175,7 @@ def _of_database(settings: Settings, running: RunningSystem, grace_s: float, wit
     import asyncio  # takes 50 ms, which help texts need not wait
 
     from pulse.ops.doctor.finding import Finding, State
+    from pulse.ops.doctor.running import finding_of
     from pulse.ops.doctor.verdicts import CheckContext, judge
     from pulse.system.directories import server_state_dir
 
@@ -199,7 +200,8 @@ def _of_database(settings: Settings, running: RunningSystem, grace_s: float, wit
         return
     seen = asyncio.run(look(dsn, max(1.0, within_s)))
     newest = newest_of(server_state_dir(os.environ, settings.state_dir), database_of(dsn))
-    known = CheckContext(seen.shown, expected_indexes(), served=_served(running), newest=newest)
+    told = list(map(finding_of, running.status.findings or ()))
+    known = CheckContext(seen.shown, expected_indexes(), served=_served(running), newest=newest, told=told)
     yield from judge(seen, known, grace_s=grace_s)
 
 

@@ -13,9 +13,10 @@ from pulse.cli.options import TextParam
 from pulse.cli.output.render import Cell, Column, Line, Screen, Table, foreign, write_document
 from pulse.cli.server import current_server
 from pulse.common.text import count
-from pulse.ops.worker_text import load_of, state_of
+from pulse.ops.worker_text import STATES, load_of, state_of
 from pulse.protocol.answers import Worker, WorkerList, read
 
+_IS: Final = {STATES["stopped"]: "is stopped (SIGSTOP)", STATES["blocked"]: "hangs", "silent": "is silent"}
 _COLUMNS: Final = (
     Column("name", least=8),
     Column("pid", right=True),
@@ -69,12 +70,16 @@ def drain(ctx: click.Context, worker: str, *, as_json: bool) -> None:
         write_document({"identity": meant.identity, "name": meant.name, "pid": meant.pid, "host": meant.host})
         return
     finishes = f"It finishes {count(meant.started, 'job')}, then it ends" if meant.started else "It ends"
-    Screen().lines(
-        [
-            [foreign(meant.name or meant.identity, "bold"), foreign(f"{_place(meant)} gets no more jobs.")],
-            [Cell(f"{finishes}, and its pool starts a new process in its place.")],
-        ]
-    )
+    lines: list[Line] = [
+        [foreign(meant.name or meant.identity, "bold"), foreign(f"{_place(meant)} gets no more jobs.")],
+        [Cell(f"{finishes}, and its pool starts a new process in its place.")],
+    ]
+    how = state_of(meant)
+    if how:
+        lines.append(
+            [Cell("It drains already." if how == "draining" else f"It {_IS[how]}: that comes first.", "yellow")]
+        )
+    Screen().lines(lines)
 
 
 def _place(worker: Worker) -> str:

@@ -28,12 +28,14 @@ class CheckContext:
         expected: Names of indexes.
         served: Topics that connected workers serve; None: not known.
         newest: Cluster -> the newest timeline that this host has seen of it.
+        told: What the dispatcher has found.
     """
 
     shown: str = ""
     expected: Sequence[str] = ()
     served: Collection[str] | None = None
     newest: Mapping[str, int] = field(default_factory=dict[str, int])
+    told: Sequence[Finding] = ()
 
 
 def judge(seen: DatabaseAnswers, known: CheckContext, *, grace_s: float) -> Iterator[Finding]:
@@ -49,6 +51,11 @@ def judge(seen: DatabaseAnswers, known: CheckContext, *, grace_s: float) -> Iter
         is_pooler = any(map(seen.away.__contains__, _PREFIXES))
         hint = ("That is what PgBouncer says: let pulse connect directly.",) if is_pooler else ()
         yield Finding("database", State.WRONG, seen.away, details=(), advice=(*hint, *AWAY))
+        told = {
+            one.check: one for one in known.told
+        }  # what was found before it was away, as `pulse ctl status` says it
+        for check in list(verdicts(known))[1:]:
+            yield told.get(check) or Finding(check, State.SKIPPED, "the database does not answer")
         return
     for check, verdict in verdicts(known).items():
         question = CHECKS[check].question
