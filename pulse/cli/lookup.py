@@ -49,11 +49,8 @@ def jobs_of(words: Sequence[IdWord]) -> list[bytes]:
         answer = current_server().ask("jobs.find", {"prefixes": batch}, repeatable=True)
         found = read(JobPageAnswer, answer).jobs
         for prefix in batch:
-            there = {
-                one.id: _id_line(one.id, f"{one.status}  {_shown(one.name)}")
-                for one in found
-                if one.id.hex().startswith(prefix)
-            }
+            alike = [one for one in found if one.id.hex().startswith(prefix)]
+            there = {one.id: _id_line(one.id, f"{one.status}  {_shown(one.name)}") for one in alike}
             if not there:
                 raise NotFoundError(f"no job has an id that begins with {prefix}")
             meant[prefix] = _only_one(prefix, "jobs", there.items())

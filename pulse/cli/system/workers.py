@@ -76,9 +76,8 @@ def drain(ctx: click.Context, worker: str, *, as_json: bool) -> None:
     ]
     how = state_of(meant)
     if how:
-        lines.append(
-            [Cell("It drains already." if how == "draining" else f"It {_IS[how]}: that comes first.", "yellow")]
-        )
+        said = f"It {_IS[how]}: nothing happens until it goes on." if how in _IS else "It drains already."
+        lines.append([Cell(said, "yellow")])
     Screen().lines(lines)
 
 

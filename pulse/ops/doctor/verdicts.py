@@ -51,9 +51,7 @@ def judge(seen: DatabaseAnswers, known: CheckContext, *, grace_s: float) -> Iter
         is_pooler = any(map(seen.away.__contains__, _PREFIXES))
         hint = ("That is what PgBouncer says: let pulse connect directly.",) if is_pooler else ()
         yield Finding("database", State.WRONG, seen.away, details=(), advice=(*hint, *AWAY))
-        told = {
-            one.check: one for one in known.told
-        }  # what was found before it was away, as `pulse ctl status` says it
+        told = {one.check: one for one in known.told}  # found before, as `pulse ctl status` says
         for check in list(verdicts(known))[1:]:
             yield told.get(check) or Finding(check, State.SKIPPED, "the database does not answer")
         return

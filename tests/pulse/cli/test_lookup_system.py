@@ -142,7 +142,8 @@ def test_a_word_for_no_worker_or_several(server: FakeDispatcher) -> None:
 
 
 @pytest.mark.parametrize(("how", "says"), [
-    ({"condition": "stopped"}, "It is stopped (SIGSTOP): that comes first."), ({"draining": True}, "It drains already."),
+    ({"condition": "stopped"}, "It is stopped (SIGSTOP): nothing happens until it goes on."),
+    ({"draining": True}, "It drains already."),
 ])  # fmt: skip
 def test_a_worker_that_hears_nothing_of_it(server: FakeDispatcher, how: dict[str, object], says: str) -> None:
     server._script = {**server._script, "workers.list": {"workers": [{**worker(1, 77), **how}]}}
