@@ -38,8 +38,24 @@ _COLUMNS: Final = (
 @click.pass_context
 def workers(ctx: click.Context, *, as_json: bool) -> None:
     """List the handler processes that are connected: who they are, what they serve, how busy they are."""
-    if ctx.invoked_subcommand is not None:
-        return
+    if ctx.invoked_subcommand is None:
+        _list(as_json=as_json)
+
+
+@workers.command("list", epilog=examples("pulse ctl workers list"))
+@click.option("--json", "as_json", is_flag=True, help='Print {"workers": [...]}.')
+@click.pass_context
+def list_workers(ctx: click.Context, *, as_json: bool) -> None:
+    """Do the same as without a command."""
+    _list(as_json=_is_json(ctx, as_json))
+
+
+def _is_json(ctx: click.Context, as_json: bool) -> bool:
+    """Whether --json is given, after the command or before it."""
+    return as_json or (ctx.parent is not None and bool(ctx.parent.params["as_json"]))
+
+
+def _list(*, as_json: bool) -> None:
     answer = current_server().ask("workers.list", repeatable=True)
     if as_json:
         write_document(answer)
@@ -66,7 +82,7 @@ def drain(ctx: click.Context, worker: str, *, as_json: bool) -> None:
     """
     server, meant = current_server(), worker_of(worker)
     server.ask("workers.drain", {"worker": meant.identity})
-    if as_json or (ctx.parent is not None and ctx.parent.params["as_json"]):
+    if _is_json(ctx, as_json):
         write_document({"identity": meant.identity, "name": meant.name, "pid": meant.pid, "host": meant.host})
         return
     finishes = f"It finishes {count(meant.started, 'job')}, then it ends" if meant.started else "It ends"

@@ -51,9 +51,7 @@ def judge(seen: DatabaseAnswers, known: CheckContext, *, grace_s: float) -> Iter
         is_pooler = any(map(seen.away.__contains__, _PREFIXES))
         hint = ("That is what PgBouncer says: let pulse connect directly.",) if is_pooler else ()
         yield Finding("database", State.WRONG, seen.away, details=(), advice=(*hint, *AWAY))
-        told = {one.check: one for one in known.told}  # found before, as `pulse ctl status` says
-        for check in list(verdicts(known))[1:]:
-            yield told.get(check) or Finding(check, State.SKIPPED, "the database does not answer")
+        yield from without_answers(known.told, "the database does not answer")
         return
     for check, verdict in verdicts(known).items():
         question = CHECKS[check].question
@@ -62,6 +60,13 @@ def judge(seen: DatabaseAnswers, known: CheckContext, *, grace_s: float) -> Iter
             yield Finding(check, State.SKIPPED, seen.failed.get(question) or "not asked")
         else:
             yield verdict(rows, grace_s)
+
+
+def without_answers(told: Sequence[Finding], why: str) -> Iterator[Finding]:
+    """The checks after ``database``, of one that is not asked: as the dispatcher *told*, as in `status`, or skipped."""
+    known = {one.check: one for one in told}
+    for check in list(verdicts(CheckContext()))[1:]:
+        yield known.get(check) or Finding(check, State.SKIPPED, why)
 
 
 def verdicts(known: CheckContext) -> dict[str, Verdict]:

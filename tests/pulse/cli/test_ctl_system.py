@@ -49,6 +49,7 @@ READING = {
         "jobs.stack", ("worker", "pid", "stack"), 'attempt 2, pid 7, h/b/1/7.8/w\n\nFile "a.py"'
     ),
     "ctl workers": Told("workers.list", ("workers",), "0/10 +1  images, default  resize\n"),
+    "ctl workers list": Told("workers.list", ("workers",), "0/10 +1  images, default  resize\n"),
     "ctl dispatch status": GATE,
     "ctl schedules list": Told("schedules.list", ("schedules", "next"), "30 6 * * 1-5 Europe/Berlin  in "),
     f"ctl schedules get {SCHEDULE}": SCHEDULED,
