@@ -17,7 +17,7 @@ PACKAGES: Final = {  # import name: folder
 }
 GENERATED_WITHIN: Final = 5  # lines: a generated file says so at its head
 GENERATED_MARK: Final = "Generated from"
-_BINARY: Final = frozenset({".png", ".ico", ".woff2", ".gz"})
+_BINARY: Final = frozenset({".png", ".webp", ".ico", ".woff2", ".gz"})
 
 Definition = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 

@@ -83,10 +83,8 @@ class JobParam(_WordType):
 
     name = "id"
 
-    def convert(self, value: str | bytes, param: Parameter | None, ctx: Context | None) -> str | bytes:
+    def convert(self, value: str, param: Parameter | None, ctx: Context | None) -> str | bytes:
         """The bytes of a whole id, else the hexadecimal digits."""
-        if isinstance(value, bytes):
-            return value
         digits = hex_digits(value.strip())
         if digits is None or len(digits) < MIN_PREFIX:
             allowed = f"the id of a job is allowed, or its first characters, {MIN_PREFIX} or more, as in 0190163d-8694"
@@ -99,10 +97,8 @@ class ScheduleParam(_WordType):
 
     name = "schedule"
 
-    def convert(self, value: str | bytes, param: Parameter | None, ctx: Context | None) -> str | bytes:
+    def convert(self, value: str, param: Parameter | None, ctx: Context | None) -> str | bytes:
         """The bytes of a whole id, else the text."""
-        if isinstance(value, bytes):
-            return value
         try:
             return UUID(value.strip()).bytes
         except ValueError:

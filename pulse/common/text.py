@@ -16,6 +16,12 @@ _SHORT_LINE: Final = 200  # characters; longer lines are cut themselves
 _UNITS: Final = ((120.0, 1, "s"), (7_200.0, 60, "min"), (172_800.0, 3_600, "h"), (float("inf"), 86_400, "d"))
 _TENTHS_BELOW_S: Final = 10.0
 _MILLISECONDS_BELOW_S: Final = 0.1
+# What differs from job to job in an error: mail addresses, UUIDs, addresses in memory, other hex ids, IPv6, numbers and
+# IPv4. PostgreSQL groups dead letters by it, too.
+VARIES: Final = (
+    r"[^\s<>\"'(),;=]+@[\w.-]+|[0-9a-f]{8}-[0-9a-f-]{27}|0x[0-9a-f]+|(?<![0-9a-z])(?=[a-f]*\d)[0-9a-f]{8,}(?![0-9a-z])"
+    r"|\b(?:[0-9a-f]{1,4}:){2,7}[0-9a-f]{1,4}\b|\d+(?:[.:,]\d+)*"
+)
 _NOW_BELOW_S: Final = 0.5  # the clocks of two hosts agree no better than that
 
 

@@ -21,6 +21,8 @@ WORKER_KINDS: Final[Mapping[str, type[Struct]]] = {
 CLIENT_KINDS: Final[Mapping[str, type[Struct]]] = {
     "submit": requests.Submit,
     "jobs.list": requests.JobsList,
+    "jobs.count": requests.JobsCount,
+    "jobs.errors": requests.JobsErrors,
     "jobs.find": requests.JobsFind,
     "jobs.get": requests.ById,
     "jobs.why": requests.ById,

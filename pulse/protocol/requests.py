@@ -32,23 +32,35 @@ class Submit(Struct, frozen=True):
     jobs: Annotated[list[SubmittedJob], Meta(min_length=1, max_length=100_000)]
 
 
-class JobsList(Struct, frozen=True):
-    """A page of jobs, newest first; each filter narrows it."""
+class JobsCount(Struct, frozen=True):
+    """How many jobs match, in each state; each filter narrows it."""
 
-    status: Annotated[list[str], Meta(max_length=100)] | str | None = None
     topic: Name | None = None
     name: Name | None = None
     schedule: Id | None = None
-    limit: Annotated[int, Meta(ge=1, le=1000)] = 50
-    after: str | None = None
     error: Annotated[str, Meta(min_length=1, max_length=200)] | None = None
     worker: Annotated[str, Meta(min_length=1, max_length=200)] | None = None
     older_s: Seconds | None = None
     newer_s: Seconds | None = None
     prefix: Annotated[str, Meta(min_length=1, max_length=36)] | None = None
+
+
+class JobsList(JobsCount, frozen=True):
+    """A page of jobs, newest first; each filter narrows it."""
+
+    status: Annotated[list[str], Meta(max_length=100)] | str | None = None
+    limit: Annotated[int, Meta(ge=1, le=1000)] = 50
+    after: str | None = None
     due: bool | None = None
     oldest: bool = False
     brief: bool = False
+
+
+class JobsErrors(Struct, frozen=True):
+    """The newest dead letters, by topic, handler and error; ``rows``: how many of them to look at."""
+
+    topic: Name | None = None
+    rows: Annotated[int, Meta(ge=1, le=10_000)] = 2000
 
 
 class JobsFind(Struct, frozen=True):

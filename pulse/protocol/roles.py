@@ -59,6 +59,8 @@ ACCESS_OF: Final[Mapping[str, Access]] = {
     "schedules.trigger": Access.CLIENT,
     "schedules.declare": Access.CLIENT,
     "jobs.list": Access.VIEWER,
+    "jobs.count": Access.VIEWER,
+    "jobs.errors": Access.VIEWER,
     "jobs.find": Access.VIEWER,
     "jobs.get": Access.VIEWER,
     "jobs.why": Access.VIEWER,

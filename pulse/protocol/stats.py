@@ -64,6 +64,47 @@ class JobCounts(Struct, frozen=True):
     exact: bool = True
 
 
+class FoundCounts(Struct, frozen=True):
+    """How many jobs match a filter, by state; in the states of ``least`` there may be more."""
+
+    ready: int = 0
+    scheduled: int = 0
+    retrying: int = 0
+    running: int = 0
+    completed: int = 0
+    dead_lettered: int = 0
+    canceled: int = 0
+    least: list[str] = []
+
+
+class ErrorGroup(Struct, frozen=True):
+    """
+    Dead letters of one topic and handler that died of the same error.
+
+    Attributes:
+        number: How many.
+        newest: When the last one ended, Unix seconds.
+        oldest: When the first one ended.
+        id: Of the newest job.
+        error: Of the newest job; its begin, if it is long.
+    """
+
+    topic: str
+    name: str
+    number: int
+    newest: float
+    oldest: float
+    id: bytes
+    error: str | None = None
+
+
+class ErrorsAnswer(Struct, frozen=True):
+    """Dead letters in groups, the largest first; ``is_all``: there are no older ones than were looked at."""
+
+    groups: list[ErrorGroup]
+    is_all: bool = True
+
+
 class OtherTopics(Struct, frozen=True):
     """All topics together that are not listed by name; ``topics``: how many they are."""
 

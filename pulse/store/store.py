@@ -14,13 +14,10 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final
-
-import anyio
 
 from pulse.common.dsn import database_of
 from pulse.errors import ConflictError
@@ -29,6 +26,7 @@ from pulse.store.admin.schema import ensure_schema
 from pulse.store.arguments import fence_columns, job_columns, level_columns, pair_columns, short, trace_column, uuids
 from pulse.store.connections.pool import BEAT_SETTINGS, COUNT_SETTINGS, HOT_SETTINGS, Pool, Target
 from pulse.store.connections.pooler import refuse_pooler
+from pulse.store.connections.session import HeldCommit
 from pulse.store.failures import Failing, refuse_swallowed
 from pulse.store.operators.audit import AuditStore
 from pulse.store.operators.gate import GateStore
@@ -38,6 +36,8 @@ from pulse.store.operators.schedules import ScheduleStore
 from pulse.store.operators.transaction import Acting, Operator, acting
 from pulse.store.reading.counts import DepthStore
 from pulse.store.reading.endings import EndingReader
+from pulse.store.reading.error_groups import ErrorGroups
+from pulse.store.reading.filter_counts import FilterCounts
 from pulse.store.reading.jobs import JobReader
 from pulse.store.reading.listing import Listing
 from pulse.store.reading.prefixes import PrefixSearch
@@ -81,14 +81,6 @@ WORK_CHANNEL: Final = "pulse_work"  # NOTIFY of notify_work, and of SQL submits 
 _WARM: Final = 2  # connections: one claims, one writes; the server may not allow more
 
 
-@dataclass(frozen=True, slots=True)
-class HeldCommit:
-    """A statement that runs while a dead worker's processes are ended, and commits afterwards."""
-
-    sent: anyio.Event = field(default_factory=anyio.Event)  # the statement has run, or never will
-    may_commit: anyio.Event = field(default_factory=anyio.Event)  # the processes are gone
-
-
 class Store(Operations, Defaults, Sweeps):
     """
     The database of one process.
@@ -124,6 +116,8 @@ class Store(Operations, Defaults, Sweeps):
         self.schedules = ScheduleStore(self.query)
         self.topics = TopicStore(self.query)
         self.listing = Listing(self.query)
+        self.error_groups = ErrorGroups(self.query)
+        self.filter_counts = FilterCounts(self.query)
         self.prefixes = PrefixSearch(self.query)
         self.audit = AuditStore(self.query)
 

@@ -32,6 +32,7 @@ _READING: Final = (
     ("/jobs/{id}", job.show),
     ("/jobs/{id}/stack", job.stack),
     ("/jobs/{id}/text/{part}", job.document),
+    ("/bulk/{key}", bulk.question),
     ("/tasks", bulk.tasks),
     ("/tasks/{key}", bulk.task),
     ("/dead", dead.listing),

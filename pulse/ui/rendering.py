@@ -21,7 +21,7 @@ from pulse.ops.job_text import where
 from pulse.protocol.roles import Access
 from pulse.ui.auth.rules import HEADERS, own_path
 from pulse.ui.data.poller import SystemSnapshot
-from pulse.ui.site import BEGAN, SESSION, Site
+from pulse.ui.site import BEGAN, OLD, SESSION, Site
 from pulse.ui.view import command_link, formatting, job_line
 
 FOLDER: Final = Path(__file__).parent
@@ -144,6 +144,7 @@ async def page(
         "standing": standing,
         "tasks_running": site.tasks.running,
         "error": None if error is None else unknown(error, standing),
+        "old_s": request.scope.get(OLD),
         **(context or {}),
     }
     return HTMLResponse(render(template, whole), status)

@@ -21,6 +21,7 @@ from pulse.ui.data.queries import Questions
 FORM: Final = "pulse.form"  # what a POST brought, {name: [value, ...]}
 SESSION: Final = "pulse.session"
 BEGAN: Final = "pulse.began_s"  # when the request came, on the monotonic clock
+OLD: Final = "pulse.old_s"  # of when what the page shows is, Unix seconds, where nobody has told anything newer
 PAGE_S: Final = 1.5  # a page waits no longer for news of the whole, if it knows older ones
 
 

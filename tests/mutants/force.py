@@ -52,13 +52,24 @@ def force(mutant: Mutant, directory: Path) -> None:
         )
         schema.schema_sql.__code__ = new
     elif not mutant.is_code:
-        object.__setattr__(statement_of(mutant.where), "sql", mutant.mutated())
+        statement = statement_of(mutant.where)
+        before = statement.sql
+        object.__setattr__(statement, "sql", mutant.mutated())
+        _replace(before, statement.sql)
     else:
         source = directory / "mutant.py"
         source.write_text(mutant.mutated(), "utf-8")
         os.environ |= {hook.MODULE: mutant.where, hook.SOURCE: str(source), "PYTHONPATH": str(_SITE)}
         if mutant.where in sys.modules:  # else it is for processes that are started
             _swap(mutant)
+
+
+def _replace(before: str, after: str) -> None:
+    """In all modules: some keep the text of a statement as a constant."""
+    for module in list(sys.modules.values()):
+        for name, value in list(getattr(module, "__dict__", {}).items()):
+            if value is before:
+                setattr(module, name, after)
 
 
 def _swap(mutant: Mutant) -> None:

@@ -32,6 +32,7 @@ PROCESSES: Final[dict[str, tuple[str, ...]]] = {
     ),
     "pulse_actors.dispatcher.net.session": ("tests/system/test_encryption_system.py",),
     "pulse_actors.dispatcher.requests.schedules": ("tests/system/test_encryption_system.py",),
+    "pulse_actors.dispatcher.requests.table": ("tests/actors/dispatcher/workers/test_workers_system.py",),
     "pulse_actors.runtime.actor": ("tests/pulse/store/connections/test_pooler_system.py",),
     "pulse_supervisor.control.server": ("tests/actors/dispatcher/net/test_access_system.py",),
     "pulse_supervisor.preflight": ("tests/actors/dispatcher/net/test_tls_system.py",),
@@ -47,7 +48,11 @@ _FAR: Final = 4  # steps, from one module to what it imports
 @functools.cache
 def files() -> tuple[str, ...]:
     found = (path.relative_to(ROOT) for one in FOLDERS for path in (ROOT / one).glob("**/test_*.py"))
-    return tuple(sorted(str(path) for path in found if not path.name.endswith("_system.py")))
+    return tuple(sorted(name for name in map(str, found) if not starts_processes(name)))
+
+
+def starts_processes(test: str) -> bool:
+    return test.partition("::")[0].endswith("_system.py")
 
 
 def files_for(wanted: Iterable[str]) -> list[str]:

@@ -127,6 +127,12 @@ def tree_of(module: str) -> ast.Module:
     return ast.parse(text_of(module))
 
 
+def is_in_function(module: str, line: int) -> bool:
+    """Whether it runs when a function is called, not when the module is imported."""
+    functions = [one for one in ast.walk(tree_of(module)) if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)]
+    return any(one.lineno < line <= (one.end_lineno or line) for one in functions)
+
+
 @functools.cache
 def scopes_of(module: str) -> dict[str, Span]:
     """Where each function, class, field and constant is, by its dotted name; "" is the whole."""

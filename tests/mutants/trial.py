@@ -5,19 +5,21 @@ from __future__ import annotations
 import time
 import tomllib
 from collections import Counter
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Final
 
 from tests.mutants import judges
-from tests.mutants.source import SCHEMA, Mutant, path_of, statements
+from tests.mutants.source import SCHEMA, Mutant, Span, is_in_function, path_of, statements
 from tests.mutants.tables import tabled
-from tests.mutants.warm import HUNG, KILLED, SURVIVED, UNFIT, Judges
+from tests.mutants.warm import FIRST_LIMIT_S, HUNG, KILLED, LATER_LIMIT_S, SURVIVED, UNFIT, Judges, is_late
 from tests.support.servers.postgres import Postgres
 
 _LISTS: Final = tomllib.loads((Path(__file__).parent / "tables" / "lists.toml").read_text("utf-8"))
 EQUIVALENT: Final[dict[str, str]] = _LISTS["equivalent"]
 OPEN: Final[dict[str, int]] = _LISTS["open"]
 UNTRIED: Final[tuple[str, ...]] = tuple(f"{name}." for name in _LISTS["untried"])
+_CONTROL_LIMIT_S: Final = 5.0  # for the tests of a change that changes nothing
 _RECORDING: Final = 0.5  # of the time, at most
 
 
@@ -48,24 +50,30 @@ class Trial:
         self._oldest_dsn = oldest_dsn
         self._seconds = seconds
         self._begun_s = time.monotonic()
+        self._is_late = False
         self._ended: dict[str, tuple[int, str]] = {}
 
     def files(self) -> list[str]:
         """The files of tests that may judge them, or the tests themselves, where each mutant names its own."""
         if all(one.killer for one in self._mutants):
-            return sorted({one.killer.removesuffix("@oldest") for one in self._mutants})
-        code = {one.where for one in self._mutants if one.is_code}
-        named = {one.killer.partition("::")[0].removesuffix("@oldest") for one in self._mutants if one.killer}
-        has_sql = any(not one.is_code for one in self._mutants)
-        sql = [file for file in judges.files() if has_sql and file.endswith("_pg.py")]
-        return list(dict.fromkeys([*judges.files_for(code), *sorted(named), *sql]))
+            return sorted({_begins(one)[0] for one in self._mutants})
+        named = {_begins(one)[0].partition("::")[0] for one in self._mutants if one.killer}
+        return list(dict.fromkeys([*_files_for(self._mutants), *sorted(named)]))
 
     def work(self, warm: Judges) -> None:
-        paths = {str(path_of(one.where)) for one in self._mutants if one.is_code and not one.killer}
-        said = warm.record(sorted(paths), self._begun_s + _RECORDING * self._seconds)
-        print("\n".join([*said, f"{len(warm.reached)} tests judge {len(self._mutants)} mutants"]), flush=True)  # noqa: T201
-        chosen = ((one, tests) for one in self._mutants if (tests := self._tests(warm, one)) or not one.killer)
-        warm.judge(chosen, self._tell, self._begun_s + self._seconds, self._oldest_dsn)
+        """Try all with the fast tests; then what survives them, and is not listed, with the others, too."""
+        late = {item.nodeid for item in warm.items if is_late(item)}
+        self._record(warm, {item.nodeid for item in warm.items} - late, self._mutants)
+        self._judge(warm, self._controls(), self._tell_control, _CONTROL_LIMIT_S)
+        self._judge(warm, [one for one in self._mutants if self._tests(warm, one)], self._tell_first, FIRST_LIMIT_S)
+        self._is_late = True
+        left = [one for one in self._mutants if one.key not in self._ended]
+        own = {one.key: {name for name in late if name.startswith(_begins(one))} for one in left}
+        self._record(warm, set[str]().union(*own.values()), left)
+        known = {name.partition("::")[0] for name in warm.reached}
+        able = [one for one in left if all(name.partition("::")[0] in known for name in own[one.key])]
+        able = [one for one in able if self._tests(warm, one) or not one.killer]
+        self._judge(warm, able, self._tell, LATER_LIMIT_S)
 
     def end_of(self, mutant: Mutant) -> tuple[int, str] | None:
         """Its result, and the test that noticed; None: there was no time for it."""
@@ -100,11 +108,28 @@ class Trial:
         ]
         return "\n".join([*self.wrong, ", ".join(told)])
 
+    def _record(self, warm: Judges, names: Collection[str], mutants: Sequence[Mutant]) -> None:
+        now_s = time.monotonic()
+        until_s = now_s + _RECORDING * (self._begun_s + self._seconds - now_s)
+        paths = {str(path_of(one.where)) for one in mutants if one.is_code and not one.killer}
+        said = warm.record([item for item in warm.items if item.nodeid in names], sorted(paths), until_s)
+        print("\n".join([*said, f"{len(names)} tests judge {len(mutants)} mutants"]), flush=True)  # noqa: T201
+
+    def _controls(self) -> list[Mutant]:
+        """One of each kind that changes nothing: a test that fails with it finds no mutants, but something else."""
+        kinds = {"schema" if one.where == SCHEMA else one.is_code: one for one in self._mutants if not one.killer}
+        return [Mutant(one.where, "", Span(0, 0), "\n") for one in kinds.values()]
+
+    def _judge(
+        self, warm: Judges, mutants: Sequence[Mutant], tell: Callable[[Mutant, int, str], None], limit_s: float
+    ) -> None:
+        chosen = ((one, self._tests(warm, one)) for one in mutants)
+        warm.judge(chosen, tell, self._begun_s + self._seconds, limit_s, self._oldest_dsn)
+
     def _tests(self, warm: Judges, mutant: Mutant) -> list[str]:
         good = {name: one.lines for name, one in warm.reached.items() if one.passed}
         if mutant.killer:
-            begin = mutant.killer.removesuffix("@oldest")
-            return [name for name in good if name.startswith(begin)]
+            return [name for name in good if name.startswith(_begins(mutant))]
         if mutant.where == SCHEMA:
             files = {file for file in judges.files() if judges.names(file, mutant.scope or "schema_sql")}
             near = [name for name in good if name.partition("::")[0] in files]
@@ -114,14 +139,34 @@ class Trial:
         path, (first, last) = str(path_of(mutant.where)), mutant.lines
         bits = (1 << (last + 1)) - (1 << first)
         near = [name for name, lines in good.items() if lines.get(path, 0) & bits]
-        near = near or [name for name, lines in good.items() if path in lines]
+        if not near and (self._is_late or not is_in_function(mutant.where, first)):
+            near = [name for name, lines in good.items() if path in lines]
         started = judges.processes_for(mutant.where)
         return list(dict.fromkeys([*near, *(name for name in good if name.partition("::")[0] in started)]))
+
+    def _tell_control(self, mutant: Mutant, status: int, test: str) -> None:
+        if status != SURVIVED:
+            self.wrong.append(f"{test} fails although nothing is changed in {mutant.where}")
+
+    def _tell_first(self, mutant: Mutant, status: int, test: str) -> None:
+        if status != SURVIVED or is_equivalent(mutant.key):
+            self._tell(mutant, status, test)
 
     def _tell(self, mutant: Mutant, status: int, test: str) -> None:
         self._ended[mutant.key] = status, test
         if status == SURVIVED and not is_equivalent(mutant.key):
             print(f"\nsurvived: {mutant.key}", flush=True)  # noqa: T201
+
+
+def _begins(mutant: Mutant) -> tuple[str, ...]:
+    """How the names of the tests that may judge it begin."""
+    return (mutant.killer.removesuffix("@oldest"),) if mutant.killer else tuple(_files_for([mutant]))
+
+
+def _files_for(mutants: Sequence[Mutant]) -> list[str]:
+    has_sql = any(not one.is_code for one in mutants)
+    sql = [file for file in judges.files() if has_sql and file.endswith("_pg.py")]
+    return [*judges.files_for({one.where for one in mutants if one.is_code}), *sql]
 
 
 def _where(key: str) -> str:

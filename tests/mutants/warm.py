@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
+import gc
 import mmap
 import os
 import pickle
@@ -43,7 +44,9 @@ _FILE_LIMIT_S: Final = 300.0  # for all tests of a file
 _FILE_LEAST_S: Final = 10.0
 _LIMIT_S: Final = 6.0  # for one test, beside ten times what it takes
 _START_LIMIT_S: Final = 30.0  # the same for one that starts processes: as the first it starts those of its session, too
-_ALL_LIMIT_S: Final = 120.0  # for the tests that reach a mutant, and for those that start processes: others are not run
+FIRST_LIMIT_S: Final = 10.0  # for all tests that judge a mutant first
+LATER_LIMIT_S: Final = 120.0  # for those that judge it if it survives these
+_SAME: Final = 10  # what a kill in the same module or statement counts more than any other
 _SLOT: Final = struct.Struct("di")  # until when it must have got on; the test that failed
 
 
@@ -82,6 +85,7 @@ class Judges:
     items: list[pytest.Item] = field(default_factory=list[pytest.Item])
     reached: dict[str, Reached] = field(default_factory=dict[str, Reached])
     kills: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
+    tried: defaultdict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     _forks: list[Fork] = field(default_factory=list[Fork])
     _board: mmap.mmap = field(default_factory=lambda: mmap.mmap(-1, 4096))
     _failed: bool = False
@@ -90,6 +94,8 @@ class Judges:
         """Instead of running the tests."""
         self.items = session.items
         functions()
+        gc.collect()
+        gc.freeze()  # a fork that collects garbage neither looks at all this nor copies it
         self.work(self)
         return True
 
@@ -98,10 +104,15 @@ class Judges:
 
     # What the tests reach.
 
-    def record(self, paths: Sequence[str], until_s: float) -> list[str]:
-        """Note what each test reaches of the files *paths*; returns the tests that fail by themselves or lack time."""
+    def record(self, chosen: Iterable[pytest.Item], paths: Sequence[str], until_s: float) -> list[str]:
+        """
+        Note what each of the *chosen* tests reaches of the files *paths*.
+
+        Returns:
+            The tests that fail by themselves, or for which there was no time.
+        """
         files: defaultdict[str, list[pytest.Item]] = defaultdict(list)
-        for item in self.items:
+        for item in chosen:
             files[item.nodeid.partition("::")[0]].append(item)
         said: list[str] = []
 
@@ -126,9 +137,9 @@ class Judges:
                 one(number, name, items)
         self._drain()
         print()  # noqa: T201
-        return said + [
-            f"{name} judges nothing: it fails, or skips" for name, one in self.reached.items() if not one.passed
-        ]
+        names = [item.nodeid for items in files.values() for item in items]
+        failed = [name for name in names if name in self.reached and not self.reached[name].passed]
+        return said + [f"{name} judges nothing: it fails, or skips" for name in failed]
 
     def _note(self, slot: int, items: list[pytest.Item], paths: frozenset[str], output: Path, limit_s: float) -> int:
         found: dict[str, Reached] = {}
@@ -159,28 +170,33 @@ class Judges:
         mutants: Iterable[tuple[Mutant, list[str]]],
         tell: Callable[[Mutant, int, str], None],
         until_s: float,
+        limit_s: float,
         oldest_dsn: str,
     ) -> None:
         """
-        Run the tests of each mutant until one fails.
+        Run the tests of each mutant until one fails, those that it has not survived yet.
 
         Args:
             mutants: With the names of their tests.
             tell: Called with a mutant, its result, and the test that failed.
             until_s: When to begin no more of them (time.monotonic).
+            limit_s: For those of a mutant that reach it, and for those that start processes: others are not run.
             oldest_dsn: Of the server for those that show only on the oldest PostgreSQL.
         """
         by_name = {item.nodeid: item for item in self.items}
 
         def one(mutant: Mutant, names: list[str]) -> None:
-            own = judges.begin_of(mutant.where) if mutant.is_code else ""
             path = str(path_of(mutant.where)) if mutant.is_code else ""
-            near = [name for name in names if not path or path in self.reached[name].lines]
-            chosen = self._in_order(near, own) + self._in_order([name for name in names if name not in near], own)
+            left = [name for name in names if name not in self.tried[mutant.key]]
+            near = [name for name in left if not path or path in self.reached[name].lines]
+            far = [name for name in left if name not in near]
+            chosen = self._in_order(mutant, near, limit_s) + self._in_order(mutant, far, limit_s)
+            self.tried[mutant.key].update(chosen)
 
             def ended(status: int, failed: int, _: int) -> None:
                 killer = chosen[failed] if status in {KILLED, HUNG} and failed >= 0 else ""
                 self.kills[killer] += 1
+                self.kills[mutant.where + killer] += _SAME
                 tell(mutant, status, killer)
 
             self._fork(lambda slot: self._try(slot, mutant, [by_name[name] for name in chosen], oldest_dsn), ended)
@@ -191,20 +207,22 @@ class Judges:
             one(mutant, names)
         self._drain()
 
-    def _in_order(self, names: list[str], own: str) -> list[str]:
+    def _in_order(self, mutant: Mutant, names: list[str], left_s: float) -> list[str]:
         """
-        Those that find most in their time, then those that begin with *own*, then the fastest.
+        Those that find most in their time, of the same text above all; then the module's own, then the fastest.
+        Of a statement's, those that send few others come first: they are about it.
 
         Those of a file are together: they share a database.
         """
+        own = judges.begin_of(mutant.where) if mutant.is_code else ""
         took_s = {name: max(self.reached[name].took_s, 1e-3) for name in names}
-        best = sorted(
-            names, key=lambda name: (-self.kills[name] / took_s[name], not name.startswith(own), took_s[name])
-        )
+        kills = {name: self.kills.get(name, 0) + self.kills.get(mutant.where + name, 0) for name in names}
+        cost = {name: took_s[name] * (1 if mutant.is_code else len(self.reached[name].lines)) for name in names}
+        best = sorted(names, key=lambda name: (-kills[name] / took_s[name], not name.startswith(own), cost[name]))
         places: dict[str, int] = {}
         for name in best:
             places.setdefault(name.partition("::")[0], len(places))
-        left_s, chosen = _ALL_LIMIT_S, list[str]()
+        chosen: list[str] = []
         for name in best[:3] + sorted(best[3:], key=lambda name: places[name.partition("::")[0]]):
             left_s -= self.reached[name].took_s
             if left_s > 0 or not chosen:
@@ -216,18 +234,22 @@ class Judges:
             return SURVIVED
         directory = self.directory / f"slot-{slot}"
         directory.mkdir(exist_ok=True)
-        try:
-            force(mutant, directory)
-            if mutant.killer.endswith("@oldest"):
-                os.environ[GIVEN_DSN] = oldest_dsn
-                os.environ.pop(GIVEN_TEMPLATE)
-            if not mutant.is_code:
-                _prepare(mutant)
-        except (LookupError, asyncpg.PostgresError) as error:
-            print(error)  # noqa: T201
-            return UNFIT
+        with contextlib.ExitStack() as stack:
+            try:
+                force(mutant, directory)
+                if mutant.killer.endswith("@oldest"):
+                    os.environ[GIVEN_DSN] = oldest_dsn
+                    os.environ.pop(GIVEN_TEMPLATE)
+                if not mutant.is_code:
+                    _prepare(mutant, stack)
+            except (LookupError, asyncpg.PostgresError) as error:
+                print(error)  # noqa: T201
+                return UNFIT
+            return self._run_all(slot, items)
+
+    def _run_all(self, slot: int, items: list[pytest.Item]) -> int:
         for number, (item, following) in enumerate(zip(items, [*items[1:], None], strict=True)):
-            limit_s = _START_LIMIT_S if item.path.name.endswith("_system.py") else _LIMIT_S
+            limit_s = _START_LIMIT_S if judges.starts_processes(item.nodeid) else _LIMIT_S
             self._get_on(slot, limit_s + 10 * self.reached[item.nodeid].took_s, number)
             if not self._run(item, following):
                 return KILLED
@@ -282,6 +304,11 @@ def start(judges: Judges, files: Sequence[str]) -> int:
     return int(pytest.main([*_ALWAYS, "-m", _MARKS, *files], plugins=[judges]))
 
 
+def is_late(item: pytest.Item) -> bool:
+    """Whether it takes so long that it judges only what survives the others."""
+    return judges.starts_processes(item.nodeid) or item.get_closest_marker("rest") is not None
+
+
 def _child(run: Callable[[], int], output: Path) -> None:
     code = UNFIT
     try:
@@ -299,20 +326,27 @@ def _child(run: Callable[[], int], output: Path) -> None:
         os._exit(code)
 
 
-def _prepare(mutant: Mutant) -> None:
-    """Make the databases of this process copies of one with a mutant's schema, which may be no SQL (PostgresError)."""
+def _prepare(mutant: Mutant, stack: contextlib.ExitStack) -> None:
+    """
+    Make the databases of this process copies of one with a mutant's schema, which may be no SQL (PostgresError).
+
+    What is open here is closed with *stack*: a test fails if it finds a connection that somebody left open.
+    """
+    server = stack.enter_context(contextlib.closing(Postgres(os.environ[GIVEN_DSN])))
     if mutant.where == SCHEMA:
         os.environ.pop(GIVEN_TEMPLATE, None)
-        os.environ[GIVEN_TEMPLATE] = Postgres(os.environ[GIVEN_DSN]).template()
+        os.environ[GIVEN_TEMPLATE] = server.template()
     else:
-        with Postgres(os.environ[GIVEN_DSN]).database() as dsn:
+        with server.database() as dsn:
             asyncio.run(_look_at(dsn, mutant.mutated()))
 
 
 async def _look_at(dsn: str, sql: str) -> None:
     connection = await asyncpg.connect(dsn)
-    await connection.prepare(sql)
-    await connection.close()
+    try:
+        await connection.prepare(sql)
+    finally:
+        await connection.close()
 
 
 def _watch_statements() -> set[str]:

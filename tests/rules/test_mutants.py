@@ -5,12 +5,14 @@ from __future__ import annotations
 import ast
 import gc
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pytest
 
 from pulse.common.text import cut
+from pulse.store import store
 from tests.mutants import force, judges, operators, repairs, source, sql_operators, trial
 from tests.mutants.source import Mutant, Span, modules, statements
 from tests.mutants.tables import tabled
@@ -121,16 +123,28 @@ def test_a_function_gets_other_code(tmp_path: Path) -> None:
     (mutant,) = [one for one in operators.mutants_of("pulse.common.text") if one.key.endswith(CUT)]
     force.functions.cache_clear()  # another test may have looked before `cut` was imported
     gc.freeze()  # as an actor does that starts in this process
+    assert holds_in_fork(mutant, tmp_path, lambda: cut("four", 3) == "four")
+    gc.unfreeze()
+    assert cut("four", 3) != "four"
+
+
+def test_a_statement_gets_another_text(tmp_path: Path) -> None:
+    """Also where a module keeps it."""
+    mutant = Mutant("complete_jobs", "", Span(0, 0), "\n")
+    before = store._COMPLETE
+    assert holds_in_fork(mutant, tmp_path, lambda: f"\n{before}" == store._COMPLETE)
+
+
+def holds_in_fork(mutant: Mutant, directory: Path, condition: Callable[[], bool]) -> bool:
+    """Whether *condition* holds where *mutant* is in force."""
     pid = os.fork()
     if pid == 0:
         try:
-            force.force(mutant, tmp_path)
-            os._exit(0 if cut("four", 3) == "four" else 1)
+            force.force(mutant, directory)
+            os._exit(0 if condition() else 1)
         finally:
             os._exit(2)
-    assert os.waitpid(pid, 0)[1] == 0
-    gc.unfreeze()
-    assert cut("four", 3) != "four"
+    return os.waitpid(pid, 0)[1] == 0
 
 
 @pytest.mark.parametrize(("status", "is_wrong"), [(SURVIVED, True), (KILLED, False), (HUNG, False)])
@@ -140,4 +154,13 @@ def test_a_survivor_is_wrong(status: int, is_wrong: bool, server: Postgres, monk
     judged = Trial([mutant], server, server.dsn, 1.0)
     judged._tell(mutant, status, "a test")
     assert "1 mutants tried" in judged.report()
+    assert bool(judged.wrong) == is_wrong
+
+
+@pytest.mark.parametrize(("status", "is_wrong"), [(SURVIVED, False), (KILLED, True), (HUNG, True)])
+def test_nothing_that_is_found_is_wrong(status: int, is_wrong: bool, server: Postgres) -> None:
+    """A test that fails without any change would find every mutant."""
+    judged = Trial([Mutant("pulse.job", "", Span(0, 1), "x")], server, server.dsn, 1.0)
+    (control,) = judged._controls()
+    judged._tell_control(control, status, "a test")
     assert bool(judged.wrong) == is_wrong

@@ -1,11 +1,13 @@
-"""A connection whose errors name their statement, and that records which statements succeed again."""
+"""A connection whose errors name their statement, and that knows which statements succeed again; and a held commit."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Generator
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+import anyio
 import asyncpg
 
 from pulse.store.failures import FAILURES, UnreadableAnswerError
@@ -23,6 +25,14 @@ else:
 
 # What asyncpg raises for a value that Python cannot hold: text that is not UTF-8, a date beyond the year 9999.
 UNREADABLE: Final = (ValueError, ArithmeticError)
+
+
+@dataclass(frozen=True, slots=True)
+class HeldCommit:
+    """A statement that runs while a dead worker's processes are ended, and commits afterwards."""
+
+    sent: anyio.Event = field(default_factory=anyio.Event)  # the statement has run, or never will
+    may_commit: anyio.Event = field(default_factory=anyio.Event)  # the processes are gone
 
 
 class Session(_Connection):

@@ -153,6 +153,42 @@ SELECT uuid_send(w.id) AS id, w.submitted_at, w.is_wanted, w.place FROM (
 WHERE coalesce(w.is_wanted, false) OR w.place = $9 LIMIT $10;
 
 
+-- fragment: small_part
+-- What:    at most $2 rows of one part of the table that an index covers.
+(SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.next_run_at
+ FROM pulse.jobs j WHERE $1 = 'running' AND j.status = 'RUNNING' LIMIT $2)
+UNION ALL
+(SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.next_run_at
+ FROM pulse.jobs j WHERE $1 = 'waiting' AND $4::text IS NULL AND j.status IN ('PENDING', 'RETRYING') LIMIT $2)
+UNION ALL
+(SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.next_run_at
+ FROM pulse.jobs j WHERE $1 = 'waiting' AND j.topic = $4 AND j.status IN ('PENDING', 'RETRYING') LIMIT $2)
+UNION ALL
+(SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.next_run_at
+ FROM pulse.jobs j WHERE $1 = 'dead' AND j.status = 'DEAD_LETTERED' LIMIT $2)
+UNION ALL
+(SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.next_run_at
+ FROM pulse.jobs j WHERE $1 = 'canceled' AND j.status = 'CANCELED' LIMIT $2)
+UNION ALL
+(SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.next_run_at
+ FROM pulse.jobs j WHERE $1 = 'schedule' AND j.schedule_id = $6 LIMIT $2)
+UNION ALL
+(SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.next_run_at
+ FROM pulse.jobs j WHERE $1 = 'prefix' AND j.id BETWEEN $9 AND $10 LIMIT $2)
+UNION ALL
+(SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.next_run_at
+ FROM pulse.jobs j WHERE $1 = 'newest' ORDER BY j.id DESC LIMIT $2)
+
+
+-- fragment: is_wanted
+-- What:    whether a row of that part matches the filter.
+(j.status = ANY ($3::text[]::pulse.job_status[]) OR $3::text[] IS NULL)
+AND ($4::text IS NULL OR j.topic = $4) AND ($5::text IS NULL OR j.name = $5) AND ($6::uuid IS NULL OR j.schedule_id = $6)
+AND ($7::text IS NULL OR j.last_error ILIKE $7) AND ($8::text IS NULL OR j.locked_by ILIKE $8)
+AND ($9::uuid IS NULL OR j.id BETWEEN $9 AND $10)
+AND ($11::boolean IS NULL OR (j.next_run_at <= clock_timestamp()) = $11) AS is_wanted
+
+
 -- name: collect_jobs :one
 -- What:    the matching jobs of a small part of the table that an index covers.
 -- Args:    $1 which part: running, waiting (of $4, if that is given), dead, canceled, schedule, prefix, $2 window int: most rows to look at,
@@ -167,34 +203,53 @@ SELECT count(*) AS walked, string_agg(w.id, ''::bytea) FILTER (WHERE w.is_wanted
 FROM (
     SELECT uuid_send(j.id) AS id, j.submitted_at,
        get_byte(uuid_send(j.id), 6) >> 4 = 7 AND j.id < '04000000-0000-0000-0000-000000000000' AS is_timed,
-       (j.status = ANY ($3::text[]::pulse.job_status[]) OR $3::text[] IS NULL)
-       AND ($4::text IS NULL OR j.topic = $4) AND ($5::text IS NULL OR j.name = $5) AND ($6::uuid IS NULL OR j.schedule_id = $6)
-       AND ($7::text IS NULL OR j.last_error ILIKE $7) AND ($8::text IS NULL OR j.locked_by ILIKE $8)
-       AND ($9::uuid IS NULL OR j.id BETWEEN $9 AND $10)
-       AND ($11::boolean IS NULL OR (j.next_run_at <= clock_timestamp()) = $11) AS is_wanted
+       -- :include is_wanted
     FROM (
-        (SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.next_run_at
-         FROM pulse.jobs j WHERE $1 = 'running' AND j.status = 'RUNNING' LIMIT $2)
-        UNION ALL
-        (SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.next_run_at
-         FROM pulse.jobs j WHERE $1 = 'waiting' AND $4::text IS NULL AND j.status IN ('PENDING', 'RETRYING') LIMIT $2)
-        UNION ALL
-        (SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.next_run_at
-         FROM pulse.jobs j WHERE $1 = 'waiting' AND j.topic = $4 AND j.status IN ('PENDING', 'RETRYING') LIMIT $2)
-        UNION ALL
-        (SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.next_run_at
-         FROM pulse.jobs j WHERE $1 = 'dead' AND j.status = 'DEAD_LETTERED' LIMIT $2)
-        UNION ALL
-        (SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.next_run_at
-         FROM pulse.jobs j WHERE $1 = 'canceled' AND j.status = 'CANCELED' LIMIT $2)
-        UNION ALL
-        (SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.next_run_at
-         FROM pulse.jobs j WHERE $1 = 'schedule' AND j.schedule_id = $6 LIMIT $2)
-        UNION ALL
-        (SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.next_run_at
-         FROM pulse.jobs j WHERE $1 = 'prefix' AND j.id BETWEEN $9 AND $10 LIMIT $2)
+        -- :include small_part
     ) AS j
 ) AS w;
+
+
+-- name: count_found :many
+-- What:    how many jobs of a part of the table match a filter, by state.
+-- Args:    $1 which part: as in collect_jobs, or newest (those with the highest ids), $2 to $11 as there, $12 older_s float8,
+--          $13 newer_s float8: submitted longer ago than that, or no longer (NULL: whenever).
+-- Guard:   none: reads.
+-- Returns: status, whether they are due, how many were looked at, and how many of these match.
+SELECT w.status, w.is_due, count(*) AS walked, count(*) FILTER (WHERE w.is_wanted) AS found FROM (
+    SELECT j.status::text AS status, j.next_run_at <= clock_timestamp() AS is_due,
+       ($12::float8 IS NULL OR j.submitted_at < clock_timestamp() - make_interval(secs => $12))
+       AND ($13::float8 IS NULL OR j.submitted_at >= clock_timestamp() - make_interval(secs => $13)) AND
+       -- :include is_wanted
+    FROM (
+        -- :include small_part
+    ) AS j
+) AS w GROUP BY w.status, w.is_due;
+
+
+-- name: group_errors :many
+-- What:    the newest dead letters by topic, handler and error.
+-- Args:    $1 topic (NULL: any), $2 rows int: how many dead letters to look at, $3 what differs in an error from job to job (a
+--          regular expression), $4 groups int: most to return, $5 characters int: most of an error
+-- Guard:   none: reads.
+-- Returns: walked: how many dead letters were looked at, of any topic; topic, name, number of jobs, newest and oldest, when
+--          these ended, id of the newest job and its error, the largest group first. One row at least, without group if there is none.
+WITH dead AS MATERIALIZED (
+    SELECT j.id, j.topic, j.name, j.completed_at, btrim(j.last_error, E' \n\t') AS error
+    FROM pulse.jobs j WHERE j.status = 'DEAD_LETTERED' ORDER BY j.id DESC LIMIT $2
+), grouped AS (
+    SELECT d.topic, d.name, count(*) AS number, max(d.completed_at) AS newest, min(d.completed_at) AS oldest,
+           (array_agg(d.id ORDER BY d.completed_at DESC, d.id DESC))[1] AS id
+    FROM dead d WHERE $1::text IS NULL OR d.topic = $1
+    GROUP BY d.topic, d.name, regexp_replace(left(
+        CASE WHEN d.error LIKE 'Traceback %' THEN substring(d.error FROM '[^\n]*$') ELSE split_part(d.error, E'\n', 1) END, 200
+    ), $3, '#', 'gi')
+    ORDER BY number DESC, newest DESC LIMIT $4
+)
+SELECT w.walked, g.topic, g.name, coalesce(g.number, 0) AS number, g.newest, g.oldest, uuid_send(g.id) AS id,
+    left(d.error, $5) AS error
+FROM (SELECT count(*) AS walked FROM dead) AS w LEFT JOIN grouped g ON true LEFT JOIN dead d ON d.id = g.id
+ORDER BY g.number DESC, g.newest DESC;
 
 
 -- name: jobs_by_ids :many

@@ -7,7 +7,7 @@ import secrets
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeAlias, TypeVar
 
 from pulse.protocol.roles import EVERYTHING, Rights
 
@@ -16,6 +16,10 @@ MOST: Final = 500
 MOST_OF_ONE: Final = 50  # of one user: a script that never sends its cookie back ends sessions of its own only
 _MOST_FLASHES: Final = 8
 _MOST_UNDOS: Final = 20
+_MOST_ASKED: Final = 4
+
+Form: TypeAlias = Mapping[str, list[str]]
+ThingT = TypeVar("ThingT")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,18 +60,20 @@ class BrowserSession:
     token: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
     flashes: list[Flash] = field(default_factory=list[Flash])
     undos: OrderedDict[str, Undo] = field(default_factory=OrderedDict[str, Undo])
+    asked: OrderedDict[str, Form] = field(default_factory=OrderedDict[str, Form], repr=False)
 
     def show_next(self, flash: Flash, undo: Undo | None = None) -> None:
         """Let the next page say this."""
         if undo is not None:
-            key = secrets.token_urlsafe(12)
-            self.undos[key] = undo
-            while len(self.undos) > _MOST_UNDOS:
-                self.undos.popitem(last=False)
+            key = _keep(self.undos, undo, _MOST_UNDOS)
             flash = Flash(
                 flash.text, flash.is_error, key, undo_label=undo.label, link=flash.link, link_label=flash.link_label
             )
         self.flashes = [*self.flashes, flash][-_MOST_FLASHES:]
+
+    def ask_about(self, form: Form) -> str:
+        """Keep what a page asks about, under a key for its address."""
+        return _keep(self.asked, form, _MOST_ASKED)
 
     def told(self) -> list[Flash]:
         """What is to be said; it is said once."""
@@ -117,6 +123,15 @@ class BrowserSessions:
         session = self._by_hash.pop(key, None)
         if session is not None:
             session.ends_s = 0.0
+
+
+def _keep(kept: OrderedDict[str, ThingT], one: ThingT, most: int) -> str:
+    """Under a new key; the oldest of too many are forgotten."""
+    key = secrets.token_urlsafe(12)
+    kept[key] = one
+    while len(kept) > most:
+        kept.popitem(last=False)
+    return key
 
 
 def _hash(cookie: str) -> bytes:

@@ -124,7 +124,8 @@ def _of_ids(verb: str, texts: Sequence[str], more: Mapping[str, object]) -> Bulk
     if not ids:
         raise BadRequestError("no job is ticked: tick some, or choose all that are found")
     fields = [("verb", verb), *(("id", one) for one in texts)]
-    return BulkOrder(ACTIONS[verb], count(len(ids), "ticked job"), ids=ids, more=more, fields=fields)
+    where = count(len(ids), "ticked job") if len(ids) > 1 else f"job {UUID(bytes=ids[0])}"
+    return BulkOrder(ACTIONS[verb], where, ids=ids, more=more, fields=fields)
 
 
 def _changes(form: Mapping[str, list[str]]) -> dict[str, object]:

@@ -13,17 +13,18 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 import anyio
 
 import pulse
 from pulse.client.discovery import Refusal, find_targets, nobody_answers, why_not
-from pulse.errors import NobodyAnswersError, PulseError
+from pulse.errors import NobodyAnswersError
 from pulse.ops.status import SUPERVISOR_S
 from pulse.system.directories import SUPERVISOR_SOCKET
 
 Body = Mapping[str, object]
+SharedAnswer: TypeAlias = "asyncio.Task[dict[str, object]]"
 
 ANSWER_S: Final = 1.2  # the rest of the two seconds is for the page
 CHANGE_S: Final = 1.7  # what changes something is asked alone, on a connection of the person who does it
@@ -106,27 +107,40 @@ class Questions:
         self._socket = socket
         self._dispatcher = LazyConnection("dispatcher", lambda: socket)
         self._supervisor = LazyConnection("supervisor", self._find_supervisor)
-        self._shared: OrderedDict[str, tuple[float, asyncio.Task[dict[str, object]]]] = OrderedDict()
+        self._shared: OrderedDict[str, tuple[float, SharedAnswer]] = OrderedDict()
 
     async def ask(self, kind: str, body: Body | None = None, *, within_s: float = ANSWER_S) -> dict[str, object]:
         """What the dispatcher says; an answer of the last second serves others who ask the same."""
-        question = f"{kind} {sorted((body or {}).items())!r}"
+        question = _question(kind, body)
         now_s = time.monotonic()
         known = self._shared.get(question)
         if known is not None and now_s - known[0] < SHARED_S:
             return await asyncio.shield(known[1])
         task = asyncio.ensure_future(self._dispatcher.ask(kind, body or {}, within_s=within_s, repeatable=True))
-        task.add_done_callback(_look_at)
+        task.add_done_callback(lambda _: self._settle(question, task, known))
         self._shared[question] = (now_s, task)
         self._shared.move_to_end(question)
         while len(self._shared) > _MOST_SHARED:
             self._shared.popitem(last=False)
-        try:
-            return await asyncio.shield(task)
-        except PulseError:  # the next one may have more luck
-            if self._shared.get(question, (0.0, None))[1] is task:
-                del self._shared[question]
-            raise
+        return await asyncio.shield(task)
+
+    def last(self, kind: str, body: Body | None = None) -> tuple[float, dict[str, object]] | None:
+        """The newest answer to a question that is remembered, and how old it is, in seconds."""
+        began_s, task = self._shared.get(_question(kind, body), (0.0, None))
+        if task is None or not task.done() or task.cancelled() or task.exception() is not None:
+            return None
+        return time.monotonic() - began_s, task.result()
+
+    def _settle(self, question: str, task: SharedAnswer, before: tuple[float, SharedAnswer] | None) -> None:
+        """What failed is asked again by the next one; until then the answer of before is the newest."""
+        if (
+            task.cancelled() or task.exception() is None
+        ):  # the asker may have gone: an error that nobody takes is no news
+            return
+        if self._shared.get(question, (0.0, None))[1] is task:
+            del self._shared[question]
+            if before is not None:
+                self._shared[question] = before
 
     async def ask_fresh(self, kind: str, body: Body | None = None, *, within_s: float) -> dict[str, object]:
         """The same for what must be new and is not shared: the pages of a walk, a stack."""
@@ -169,7 +183,5 @@ class Questions:
         raise nobody_answers(refusals)
 
 
-def _look_at(task: asyncio.Task[dict[str, object]]) -> None:
-    """The asker may have gone: an error that nobody takes is no news."""
-    if not task.cancelled():
-        task.exception()
+def _question(kind: str, body: Body | None) -> str:
+    return f"{kind} {sorted((body or {}).items())!r}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from http import HTTPStatus
 from typing import Final
@@ -14,31 +14,53 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from pulse.common.text import count
-from pulse.errors import NotFoundError, PulseError
+from pulse.errors import BadRequestError, NotFoundError, PulseError
 from pulse.ops.bulk import jobs_with_ids
 from pulse.protocol import answers
 from pulse.ui.auth.sessions import Flash
 from pulse.ui.data.bulk_orders import BulkOrder, ordered, past_of, undo_of
-from pulse.ui.pages.common import ask, back, do, field, found_pages, permit, say_next, session_of, site_of, trouble
+from pulse.ui.pages.common import ask_now, back, do, found_pages, permit, say_next, session_of, site_of, trouble
 from pulse.ui.rendering import page
 from pulse.ui.site import FORM
 
 PREVIEW: Final = 1000  # jobs that are looked at before; beyond that the count is a least one
 _EXAMPLES: Final = 5
+_MOST_CHARACTERS: Final = 200_000  # of a form that is kept: 2500 ids, and the filter
 _NOW_S: Final = 5.0  # for ticked jobs, a page at most
 
 
 async def preview(request: Request) -> Response:
-    """What would be done: to how many, of which statuses and topics, and some of them by id."""
+    """Keep what was chosen, and lead to the page that asks: one can go back to that, and load it again."""
     try:
-        order = ordered(request.scope[FORM], time.time(), is_final=False)
+        ordered(request.scope[FORM], time.time(), is_final=False)
+        return _ask_about(request, request.scope[FORM])
+    except PulseError as error:
+        return await trouble(request, error)
+
+
+def _ask_about(request: Request, form: Mapping[str, list[str]]) -> Response:
+    if sum(len(value) for values in form.values() for value in values) > _MOST_CHARACTERS:
+        raise BadRequestError(f"this form may have {_MOST_CHARACTERS:,} characters: tick fewer jobs")
+    key = session_of(request).ask_about(form)
+    return RedirectResponse(f"/bulk/{key}", HTTPStatus.SEE_OTHER)
+
+
+async def question(request: Request) -> Response:
+    """What would be done: to how many, of which statuses and topics, and some of them by id."""
+    form = session_of(request).asked.get(request.path_params["key"])
+    try:
+        if form is None:
+            raise NotFoundError("this question was long ago: choose the jobs again")
+        order = ordered(form, time.time(), is_final=False)
         found, is_all = await _look(request, order)
     except PulseError as error:
         return await trouble(request, error)
-    return await _confirm(request, order, found, is_all=is_all)
+    return await _confirm(request, order, found, is_all=is_all, back=next(iter(form.get("next", [])), "/jobs"))
 
 
-async def _confirm(request: Request, order: BulkOrder, found: Sequence[answers.JobInfo], *, is_all: bool) -> Response:
+async def _confirm(
+    request: Request, order: BulkOrder, found: Sequence[answers.JobInfo], *, is_all: bool, back: str
+) -> Response:
     """The page that asks before *order* is carried out; *found*: the jobs that it would change, as far as is known."""
     action = order.action
     context = {
@@ -52,7 +74,7 @@ async def _confirm(request: Request, order: BulkOrder, found: Sequence[answers.J
         "is_all": is_all,
         "found": [str(UUID(bytes=job.id)) for job in found] if is_all and order.filters is not None else [],
         "examples": found[:_EXAMPLES],
-        "back": field(request, "next") or "/jobs",
+        "back": back,
     }
     return await page(request, "confirm.html", context)
 
@@ -80,7 +102,7 @@ async def act(request: Request) -> Response:
         order = ordered({"verb": [verb], "id": [text]}, time.time(), is_final=True)
         found = await _of_ids(request, order)
         if any(job.status == "COMPLETED" for job in found):
-            return await _confirm(request, order, found, is_all=True)
+            return _ask_about(request, {"verb": [verb], "id": [text], "next": [f"/jobs/{text}"]})
         await _do_now(request, order)
     except PulseError as error:
         return await trouble(request, error)
@@ -153,7 +175,7 @@ def _said(order: BulkOrder, changed: answers.ChangedAnswer) -> str:
 
 async def _of_ids(request: Request, order: BulkOrder) -> list[answers.JobInfo]:
     """The jobs that are to be retried; of other changes it does not matter which have completed."""
-    return [] if order.action.verb != "retry" else await jobs_with_ids(partial(ask, request), order.ids)
+    return [] if order.action.verb != "retry" else await jobs_with_ids(partial(ask_now, request), order.ids)
 
 
 async def _look(request: Request, order: BulkOrder) -> tuple[list[answers.JobInfo], bool]:

@@ -11,7 +11,7 @@ from uuid import UUID
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from pulse.errors import ForbiddenError, NobodyAnswersError, NotFoundError, PulseError
+from pulse.errors import ForbiddenError, NobodyAnswersError, NotFoundError, PulseError, UnavailableError
 from pulse.protocol import answers
 from pulse.protocol.roles import ACCESS_OF, CONTENTS, refusal
 from pulse.security.conceal import conceal, is_about_contents
@@ -20,7 +20,7 @@ from pulse.ui.auth.sessions import BrowserSession, Flash, Undo, UndoStep
 from pulse.ui.data.poller import SystemSnapshot
 from pulse.ui.data.queries import ANSWER_S, CHANGE_S
 from pulse.ui.rendering import page
-from pulse.ui.site import BEGAN, FORM, SESSION, Site
+from pulse.ui.site import BEGAN, FORM, OLD, SESSION, Site
 
 _STATUS_OF = {
     "bad_request": HTTPStatus.UNPROCESSABLE_ENTITY,
@@ -90,7 +90,7 @@ async def found_pages(request: Request, body: Mapping[str, object]) -> AsyncIter
     while (left_s := ANSWER_S - (time.monotonic() - began_s)) > 0:
         asked = body if after is None else {**body, "after": after}
         try:
-            found = answers.read(answers.JobPageAnswer, await ask(request, "jobs.list", asked, within_s=left_s))
+            found = answers.read(answers.JobPageAnswer, await ask_now(request, "jobs.list", asked, within_s=left_s))
         except NobodyAnswersError:
             if after is None:
                 raise
@@ -101,14 +101,45 @@ async def found_pages(request: Request, body: Mapping[str, object]) -> AsyncIter
             return
 
 
-async def ask(
+async def ask_now(
     request: Request, kind: str, body: Mapping[str, object] | None = None, *, within_s: float = ANSWER_S
 ) -> Mapping[str, object]:
     """Ask the dispatcher, as far as the user may know."""
     permit(request, kind)
     answer = await site_of(request).questions.ask(kind, body, within_s=within_s)
+    return _visible(request, kind, answer)
+
+
+async def ask(request: Request, kind: str, body: Mapping[str, object] | None = None) -> Mapping[str, object]:
+    """The same for a page that only shows: while the dispatcher is silent it has the last answer, and says so."""
+    try:
+        return await ask_now(request, kind, body)
+    except (NobodyAnswersError, UnavailableError):
+        last = site_of(request).questions.last(kind, body)
+        if last is None:
+            raise
+    age_s, answer = last
+    note_old(request, time.time() - age_s)
+    return _visible(request, kind, answer)
+
+
+def _visible(request: Request, kind: str, answer: Mapping[str, object]) -> Mapping[str, object]:
     sees = CONTENTS in session_of(request).rights or not is_about_contents(kind)
     return answer if sees else conceal(answer)
+
+
+def note_old(request: Request, at_s: float) -> None:
+    """Let the page say that what it shows is of then."""
+    request.scope[OLD] = min(at_s, request.scope.get(OLD, at_s))
+
+
+def last_counted(request: Request, standing: SystemSnapshot) -> SystemSnapshot:
+    """*standing*, or the newest one in which the jobs were counted: then the page says so."""
+    counted = standing.counted
+    if counted is None or counted is standing:
+        return standing
+    note_old(request, counted.at_s)
+    return counted
 
 
 def permit(request: Request, kind: str) -> None:

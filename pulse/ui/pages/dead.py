@@ -12,63 +12,54 @@ from starlette.responses import Response
 
 from pulse.errors import PulseError
 from pulse.protocol import answers
-from pulse.ui.pages.common import found_pages, trouble
+from pulse.protocol.stats import ErrorGroup, ErrorsAnswer
+from pulse.ui.pages.common import ask, trouble
 from pulse.ui.rendering import page
 from pulse.ui.view import formatting
 
-LOOKED: Final = 250  # the newest: what was grouped in a blink
-MOST_LOOKED: Final = 5000  # by ?look=5000, as far as the time of a page reaches
+LOOKED: Final = 2000  # the newest: 80 ms
+MOST_LOOKED: Final = 10_000  # by ?look=10000
 
 
 @dataclass(slots=True)
 class DeadGroup:
     """Dead letters of one topic, handler and kind of error."""
 
-    topic: str
-    name: str
-    kin: str
-    newest: answers.JobInfo
-    oldest_s: float | None
-    number: int = 0
+    newest: ErrorGroup
+    oldest_s: float
+    number: int
+
+    @property
+    def kin(self) -> str:
+        """What their errors have in common."""
+        return formatting.kin(self.newest.error)
 
     @property
     def query(self) -> str:
         """The list of jobs, of this topic and handler."""
-        return urlencode({"status": "DEAD_LETTERED", "topic": self.topic, "name": self.name})
+        return urlencode({"status": "DEAD_LETTERED", "topic": self.newest.topic, "name": self.newest.name})
 
 
-def group(jobs: Sequence[answers.JobInfo]) -> list[DeadGroup]:
-    """*jobs*, newest first, by topic, handler and kind of error; the largest group first."""
+def group(found: Sequence[ErrorGroup]) -> list[DeadGroup]:
+    """*found*, where two that the server holds apart may be of the same kind; the largest group first."""
     groups: dict[tuple[str, str, str], DeadGroup] = {}
-    for job in jobs:
-        key = (job.topic, job.name, formatting.kin(job.last_error))
-        found = groups.setdefault(key, DeadGroup(*key, job, job.completed_at))
-        found.number += 1
-        found.oldest_s = job.completed_at
+    for one in sorted(found, key=lambda one: -one.newest):
+        made = groups.setdefault((one.topic, one.name, formatting.kin(one.error)), DeadGroup(one, one.oldest, 0))
+        made.number += one.number
+        made.oldest_s = min(made.oldest_s, one.oldest)
     return sorted(groups.values(), key=lambda one: -one.number)
 
 
 async def listing(request: Request) -> Response:
     """The groups among the newest dead letters."""
-    look = request.query_params.get("look", "")
-    wanted = MOST_LOOKED if look == str(MOST_LOOKED) else LOOKED
+    wanted = MOST_LOOKED if request.query_params.get("look") == str(MOST_LOOKED) else LOOKED
     topic = request.query_params.get("topic", "")
-    filters: dict[str, object] = {"status": ["DEAD_LETTERED"], **({"topic": topic} if topic else {})}
-    jobs: list[answers.JobInfo] = []
-    is_all = False
+    context: dict[str, object] = {"topic": topic, "groups": [], "number": 0, "looked": wanted, "is_all": True}
     try:
-        async for found in found_pages(request, {**filters, "limit": LOOKED}):
-            jobs += found.jobs
-            is_all = found.next is None
-            if len(jobs) >= wanted:
-                break
+        asked = {"rows": wanted, **({"topic": topic} if topic else {})}
+        found = answers.read(ErrorsAnswer, await ask(request, "jobs.errors", asked))
     except PulseError as error:
-        return await trouble(request, error, "dead.html", groups=[], looked=0, is_all=False, topic=topic, further=0)
-    context = {
-        "groups": group(jobs),
-        "looked": len(jobs),
-        "is_all": is_all,
-        "topic": topic,
-        "further": MOST_LOOKED if wanted < MOST_LOOKED else 0,
-    }
-    return await page(request, "dead.html", context)
+        return await trouble(request, error, "dead.html", further=0, **context)
+    groups = group(found.groups)
+    context |= {"groups": groups, "number": sum(one.number for one in groups), "is_all": found.is_all}
+    return await page(request, "dead.html", {**context, "further": MOST_LOOKED if wanted < MOST_LOOKED else 0})

@@ -49,6 +49,7 @@ async def show(request: Request) -> Response:
     reasons = [] if isinstance(why, PulseError) or found.status not in {*WAITING, "RUNNING", "DEAD_LETTERED"} else why
     omitted: Any = answers.part(job, "job").get("omitted") or []
     verbs = [verb for verb in ("cancel", "retry") if found.status in ACTIONS[verb].statuses]
+    asks = [verb for verb in ("change", "delete") if found.status in ACTIONS[verb].statuses]
     far = None if found.concealed or found.status != "RUNNING" else progress_of(found.progress)
     shown = [name for name in _PARTS[:3] if name != "progress" or far is None]
     context = {
@@ -58,6 +59,7 @@ async def show(request: Request) -> Response:
         "why_error": why.message if isinstance(why, PulseError) else None,
         "omitted": [str(one) for one in omitted],
         "verbs": verbs,
+        "asks": asks,
         "workers": standing.status.workers,
         "far": far,
         "parts_of": [] if found.concealed else [(name, text) for name in shown if (text := getattr(found, name))],

@@ -15,10 +15,12 @@ from starlette.responses import RedirectResponse, Response
 from pulse.errors import PulseError
 from pulse.ops.bulk import ACTIONS, WAITING
 from pulse.protocol import answers
+from pulse.protocol.stats import FoundCounts
 from pulse.ui.data.filters import LIMIT, Filters
 from pulse.ui.data.poller import SystemSnapshot
-from pulse.ui.pages.common import ask, standing_of, trouble
+from pulse.ui.pages.common import ask, last_counted, standing_of, trouble
 from pulse.ui.rendering import page
+from pulse.ui.view.formatting import number
 
 VERBS: Final = ("cancel", "retry", "change", "delete")
 # Name, statuses, and whether they are due: a first run or the next try is due, or comes later.
@@ -34,35 +36,53 @@ TABS: Final[Sequence[tuple[str, tuple[str, ...], str]]] = (
 )
 
 
+COUNT_S: Final = 0.4  # a page waits no longer for the numbers of its tabs: the next one may have them
+
+
 @dataclass(frozen=True, slots=True)
 class StateTab:
-    """A tab over the list: the same filters in another state, and how many jobs are in it, where that is known."""
+    """A tab over the list: the same filters in another state, and how many jobs are in it, as it is shown."""
 
     name: str
     to: str
     is_here: bool
-    number: int | None
+    number: str
 
 
-def tabs_of(filters: Filters, standing: SystemSnapshot) -> list[StateTab]:
-    """The tabs; they keep all other filters. With others set nobody has counted the jobs."""
-    counts: Mapping[str, int] = _counts(standing) if replace(filters, status=(), due="").is_any else {}
+def tabs_of(filters: Filters, standing: SystemSnapshot, found: FoundCounts | None = None) -> list[StateTab]:
+    """The tabs; they keep all other filters. *found*: how many jobs match these, where there are some."""
+    counts = _counts(standing) if _is_bare(filters) else {} if found is None else _found(found)
     made: list[StateTab] = []
     for name, statuses, due in TABS:
         wanted = replace(filters, status=statuses, due=due, after="")
         is_here = (set(filters.status), filters.due) == (set(statuses), due)
-        made.append(StateTab(name, f"/jobs?{urlencode(wanted.query())}", is_here=is_here, number=counts.get(name)))
+        to = f"/jobs?{urlencode(wanted.query())}"
+        made.append(StateTab(name, to, is_here=is_here, number=counts.get(name, "")))
     return made
 
 
-def _counts(standing: SystemSnapshot) -> Mapping[str, int]:
+def _is_bare(filters: Filters) -> bool:
+    """Whether nothing but a state is asked for."""
+    return replace(filters, status=(), due="").is_any
+
+
+def _found(found: FoundCounts) -> Mapping[str, str]:
+    """The counts of a filter; where there may be more, that is said."""
+    state_of = {"Waiting": "ready", "Scheduled": "scheduled", "Retrying": "retrying"}
+    states = {name: state_of.get(name) or one[0].lower() for name, one, _ in TABS if one}
+    numbers = {name: int(getattr(found, state)) for name, state in states.items()}
+    shown = {name: number(value) + "+" * (states[name] in found.least) for name, value in numbers.items()}
+    return {"All": number(sum(numbers.values())) + "+" * bool(found.least), **shown}
+
+
+def _counts(standing: SystemSnapshot) -> Mapping[str, str]:
     status = standing.status
     if status.jobs is None:
         return {}
     waits = status.waiting
     some = {} if waits is None else {"Waiting": waits.ready, "Scheduled": waits.scheduled, "Retrying": waits.retrying}
     whole = {name: status.jobs.get(one[0], 0) for name, one, due in TABS if len(one) == 1 and not due}
-    return {"All": sum(status.jobs.values()), **some, **whole}
+    return {name: number(value) for name, value in {"All": sum(status.jobs.values()), **some, **whole}.items()}
 
 
 async def listing(request: Request) -> Response:
@@ -70,11 +90,13 @@ async def listing(request: Request) -> Response:
     filters = Filters.of({key: request.query_params.getlist(key) for key in request.query_params})
     if filters.whole_id is not None:
         return RedirectResponse(f"/jobs/{filters.whole_id}", HTTPStatus.SEE_OTHER)
-    standing, answer = await asyncio.gather(standing_of(request), _asked(request, filters))
+    standing, answer, found = await asyncio.gather(
+        standing_of(request), _asked(request, filters), _counted(request, filters)
+    )
     context: dict[str, object] = {
         "filters": filters,
         "is_more": bool(filters.worker or filters.older or filters.newer or filters.oldest or filters.limit != LIMIT),
-        "tabs": tabs_of(filters, standing),
+        "tabs": tabs_of(filters, last_counted(request, standing) if _is_bare(filters) else standing, found),
         "verbs": [verb for verb in VERBS if not filters.status or {*filters.status} & {*ACTIONS[verb].statuses}],
         "jobs": [],
         "next": None,
@@ -89,6 +111,18 @@ async def listing(request: Request) -> Response:
     except PulseError as error:
         return await trouble(request, error, "jobs.html", **context)
     return await page(request, "jobs.html", context)
+
+
+async def _counted(request: Request, filters: Filters) -> FoundCounts | None:
+    """How many jobs match in each state; None: nobody told in time, or nothing but a state is asked for."""
+    if _is_bare(filters):
+        return None
+    try:
+        body = replace(filters, status=(), due="").wire()
+        async with asyncio.timeout(COUNT_S):
+            return answers.read(FoundCounts, await ask(request, "jobs.count", body))
+    except (PulseError, TimeoutError):
+        return None
 
 
 async def _asked(request: Request, filters: Filters) -> Mapping[str, object] | PulseError:

@@ -19,7 +19,7 @@ from pulse.errors import BadRequestError, NotFoundError, PulseError
 from pulse.job import CATCH_UPS, OVERLAPS
 from pulse.protocol import answers
 from pulse.ui.auth.sessions import Flash, Undo, UndoStep
-from pulse.ui.pages.common import ask, back, change, do, id_of, say_next, session_of, site_of, trouble
+from pulse.ui.pages.common import ask, ask_now, back, change, do, id_of, say_next, session_of, site_of, trouble
 from pulse.ui.pages.schedule_form import body_of, values_from, values_of
 from pulse.ui.rendering import page
 from pulse.ui.view.formatting import foreign, zone_of
@@ -151,7 +151,7 @@ async def _trigger(request: Request, key: bytes) -> None:
 
 
 async def _get(request: Request) -> answers.ScheduleInfo:
-    answer = await ask(request, "schedules.get", {"id": id_of(request.path_params["id"])})
+    answer = await ask_now(request, "schedules.get", {"id": id_of(request.path_params["id"])})
     return answers.read(answers.ScheduleInfo, answers.part(answer, "schedule"))
 
 

@@ -3,24 +3,58 @@
 from __future__ import annotations
 
 from http import HTTPStatus
+from typing import Final
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from pulse.common.text import count
 from pulse.errors import NotFoundError, PulseError
-from pulse.ops.worker_text import state_of
+from pulse.ops.worker_text import places_of, state_of
 from pulse.protocol import answers
-from pulse.ui.pages.common import back, change, do, field, permit, say_next, session_of, site_of, standing_of, trouble
+from pulse.ui.pages.common import (
+    ask,
+    back,
+    change,
+    do,
+    field,
+    last_counted,
+    permit,
+    say_next,
+    session_of,
+    site_of,
+    standing_of,
+    trouble,
+)
 from pulse.ui.rendering import page, theme
+
+_SHOWN: Final = 20  # jobs that run, beside the workers
 
 
 async def workers(request: Request) -> Response:
     """The handler processes that are connected, those in trouble first."""
     standing = await standing_of(request)
     found = standing.status.workers
+    if found is None:
+        found = last_counted(request, standing).status.workers
     shown = None if found is None else sorted(found, key=lambda one: (not state_of(one), one.host or "", one.name))
-    return await page(request, "workers.html", {"workers": shown})
+    context = {
+        "running": await _running(request) if shown and any(one.running for one in shown) else [],
+        "workers": shown,
+        "load": places_of(shown or ()),
+        "memory": sum(one.rss_bytes or 0 for one in shown or ()),
+        "cores": sum(standing.cpu.values()) if standing.cpu else None,
+    }
+    return await page(request, "workers.html", context)
+
+
+async def _running(request: Request) -> list[answers.JobInfo]:
+    """What runs for longest; none where nobody tells: the page is about workers."""
+    try:
+        found = await ask(request, "jobs.list", {"status": ["RUNNING"], "oldest": True, "limit": _SHOWN})
+        return sorted(answers.read(answers.JobPageAnswer, found).jobs, key=lambda job: job.started_at or 0)
+    except PulseError:
+        return []
 
 
 async def confirm_drain(request: Request) -> Response:

@@ -20,7 +20,7 @@ from pulse.protocol import answers
 from pulse.protocol.stats import TopicStats
 from pulse.ui.auth.sessions import UndoStep
 from pulse.ui.data.poller import SystemSnapshot
-from pulse.ui.pages.common import ask, change, field, say_next, standing_of, trouble
+from pulse.ui.pages.common import ask, ask_now, change, field, last_counted, say_next, standing_of, trouble
 from pulse.ui.rendering import page
 from pulse.ui.site import FORM
 
@@ -49,15 +49,16 @@ async def listing(request: Request) -> Response:
         )
         found = answers.read(answers.TopicPage, answer)
     except PulseError as error:
-        return await trouble(request, error, "topics.html", rows=[], more=0, next=None)
+        return await trouble(request, error, "topics.html", rows=[], more=0, next=None, server={})
     policies = {
         str(row.get("topic") or ""): {k: v for k, v in row.items() if k != "topic" and v is not None}
         for row in found.topics
     }
     follow = None if found.next is None else f"/topics?{urlencode({'after': found.next})}"
-    rows = _rows(standing, policies, others=after is None)
+    rows = _rows(last_counted(request, standing), policies, others=after is None)
     shown = sorted(heapq.nsmallest(MOST, rows, key=_least_wanted), key=lambda row: str(row["topic"]))
-    return await page(request, "topics.html", {"rows": shown, "more": len(rows) - len(shown), "next": follow})
+    context = {"rows": shown, "more": len(rows) - len(shown), "next": follow, "server": policies.get("", {})}
+    return await page(request, "topics.html", context)
 
 
 def _least_wanted(row: Mapping[str, Any]) -> tuple[bool, bool, str]:
@@ -73,7 +74,7 @@ def _rows(
     workers = standing.status.workers or []
     paused = {} if standing.status.gate is None else standing.status.gate.topics
     serving = Counter(topic for worker in workers for topic in set(worker.topics))
-    names = set(policies)
+    names = {name for name in policies if name or not others}
     if others:
         names |= {*known, *paused, *serving}
     return [
@@ -102,12 +103,12 @@ async def show(request: Request) -> Response:
         found = answers.read(answers.Topic, answers.part(answer, "topic"))
     except PulseError as error:
         return await trouble(request, error)
-    (row,) = [one for one in _rows(standing, {topic: {}}, others=False) if one["topic"] == topic]
-    gate = standing.status.gate
+    counted = last_counted(request, standing)
+    (row,) = [one for one in _rows(counted, {topic: {}}, others=False) if one["topic"] == topic]
     context = {
         "topic": found,
         "row": row,
-        "gate": gate,
+        "serving": [one for one in counted.status.workers or () if topic in one.topics],
         "options": [(name, found.policy.get(name, answers.Option()), HELP[name]) for name in TOPIC_OPTIONS],
     }
     return await page(request, "topic.html", context)
@@ -118,7 +119,9 @@ async def save(request: Request) -> Response:
     topic = request.scope[FORM].get("topic", [""])[0]
     here = f"/topics/view?{urlencode({'topic': topic})}"
     try:
-        before = answers.read(answers.Topic, answers.part(await ask(request, "topics.get", {"topic": topic}), "topic"))
+        before = answers.read(
+            answers.Topic, answers.part(await ask_now(request, "topics.get", {"topic": topic}), "topic")
+        )
         own = {
             name: option.value
             for name, option in before.policy.items()

@@ -162,6 +162,12 @@
     if (act) { event.preventDefault(); act(); }
   });
 
+  // On a phone the menu and the tabs are rows that scroll: what is open is in sight.
+  all("nav.side, .tabs").forEach((row) => {
+    const here = one("[aria-current]", row);
+    if (here) row.scrollLeft += here.getBoundingClientRect().right - row.getBoundingClientRect().right + 40;
+  });
+
   count();
   open();
 })();

@@ -14,13 +14,14 @@ from pulse.protocol.stats import Stats
 from pulse.ui.view.formatting import duration, number
 
 WIDTH: Final = 600
-HEIGHT: Final = 160
-_LEFT: Final = 52  # for the labels of the values
-_BOTTOM: Final = 20  # and those of the times
+HEIGHT: Final = 170
+_LEFT: Final = 62  # for the labels of the values
+_BOTTOM: Final = 24  # and those of the times
 _TOP: Final = 8
 _STEPS: Final = 4  # lines of the grid
 _NICE: Final = (1.0, 2.0, 4.0, 5.0, 10.0)
 _MOST_POINTS: Final = 180
+_SECONDS_BELOW_S: Final = 600.0  # of a shorter time the clock shows the seconds, too
 
 Values = Sequence[float | None]
 
@@ -136,9 +137,12 @@ def _clock(times: Sequence[float]) -> Markup:
         ((_LEFT + WIDTH) / 2, "middle", (times[0] + times[-1]) / 2),
         (WIDTH, "end", times[-1]),
     ]
-    text = Markup('<text class="axis {}" x="{:.0f}" y="{}">{}</text>')
+    shown = "%H:%M" if times[-1] - times[0] > _SECONDS_BELOW_S else "%H:%M:%S"
+    text = Markup('<text class="axis {}" x="{:.0f}" y="{}">{}{}</text>')
     return Markup("").join(
-        text.format(anchor, x, HEIGHT - 4, datetime.fromtimestamp(moment_s, UTC).strftime("%H:%M"))
+        text.format(
+            anchor, x, HEIGHT - 4, datetime.fromtimestamp(moment_s, UTC).strftime(shown), " UTC" * (anchor == "end")
+        )
         for x, anchor, moment_s in marks
     )
 

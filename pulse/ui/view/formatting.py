@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import msgspec
 from markupsafe import Markup, escape
 
-from pulse.common.text import ago, count, cut, cut_middle, duration, headline, iso, one_line, printable
+from pulse.common.text import VARIES, ago, count, cut, cut_middle, duration, headline, iso, one_line, printable
 from pulse.ops.job_text import pretty
 from pulse.security.codec import shown_instead
 
@@ -48,12 +48,7 @@ _LINE_CHARACTERS: Final = 120
 _KIB: Final = 1024
 _DECIMALS_BELOW: Final = 10
 _KEPT: Final = 4  # characters that are looked at for each one that is shown: wide ones, escapes
-# What differs from job to job: mail addresses, UUIDs, addresses in memory, other hex ids, IPv6, numbers and IPv4.
-_VARIES: Final = re.compile(
-    r"[^\s<>\"'(),;=]+@[\w.-]+|[0-9a-f]{8}-[0-9a-f-]{27}|0x[0-9a-f]+|(?<![0-9a-z])(?=[a-f]*\d)[0-9a-f]{8,}(?![0-9a-z])"
-    r"|\b(?:[0-9a-f]{1,4}:){2,7}[0-9a-f]{1,4}\b|\d+(?:[.:,]\d+)*",
-    re.IGNORECASE,
-)
+_VARIES: Final = re.compile(VARIES, re.IGNORECASE)
 
 
 def foreign(text: object, width: int = _LINE_CHARACTERS) -> str:

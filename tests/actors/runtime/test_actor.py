@@ -31,7 +31,7 @@ from pulse.protocol.bus import (
     received_hint,
 )
 from pulse.store.failures import UnreadableAnswerError
-from pulse_actors.runtime.actor import MOST_ERROR, MOST_REFUSED, _is_of_database, hear_loop
+from pulse_actors.runtime.actor import MOST_ERROR, MOST_REFUSED, _is_of_database, hear_loop, until_available
 from pulse_actors.runtime.gate_summary import fitting, told
 from pulse_actors.scheduler.actor import HINT_JOBS
 
@@ -76,6 +76,20 @@ async def test_a_reader_that_is_told_twice_is_nothing_to_tell(caplog: pytest.Log
         loop.set_exception_handler(before)
     (record,) = caplog.records
     assert "divmod" in record.message
+
+
+async def test_who_has_no_more_time_stops_trying() -> None:
+    tries: list[object] = []
+
+    async def away() -> None:
+        tries.append(None)
+        if len(tries) > 3:
+            raise KeyError  # it has not stopped
+        raise UnavailableError
+
+    with pytest.raises(UnavailableError):
+        await until_available(away, "store", deadline_s=-1.0)
+    assert len(tries) == 1
 
 
 PAUSE = {"reason": "x" * 1000, "paused_at": 1.0, "paused_by": None, "paused_until": None}

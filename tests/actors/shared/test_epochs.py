@@ -89,6 +89,14 @@ def test_a_notebook_keeps_what_it_is_given(tmp_path: Path) -> None:
     assert {path.stat().st_mode & 0o777 for path in (tmp_path / "state").iterdir()} == {0o600}
 
 
+def test_without_a_directory_nothing_is_kept() -> None:
+    book = MemoryFile(None)
+    first = book.open(LINEAGE)
+    book.keep(KNOWN)
+    assert first.counter == 0
+    assert book.open(LINEAGE).instance != first.instance
+
+
 def test_two_processes_have_a_notebook_each(tmp_path: Path) -> None:
     one, two = MemoryFile(tmp_path), MemoryFile(tmp_path)
     one.open(LINEAGE)

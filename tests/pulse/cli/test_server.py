@@ -1,4 +1,4 @@
-"""Which server the commands ask, by the config file."""
+"""Which server the commands ask, by the config file; what they say if none answers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from pulse.cli.server import ServerHandle
+from pulse.cli.server import ServerHandle, nobody_of
+from pulse.client.discovery import UnansweredError
+from pulse.errors import UnavailableError
 
 
 def test_the_config_file_is_read_where_there_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -23,3 +25,8 @@ def test_the_config_file_is_read_where_there_is_one(tmp_path: Path, monkeypatch:
     assert ServerHandle(None, 1.0)._socket() == Path("/run/a/pulse.sock")
     monkeypatch.setenv("PULSE_CONFIG", str(named))
     assert ServerHandle(None, 1.0)._socket() == Path("/run/b/pulse.sock")
+
+
+def test_all_that_went_wrong_is_said() -> None:
+    """Not only the places where nobody listens."""
+    assert nobody_of(UnansweredError("nobody"), UnavailableError("away")).message == "nobody; away"

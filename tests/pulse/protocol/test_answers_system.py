@@ -15,7 +15,7 @@ from pulse import protocol
 from pulse.errors import ProtocolError
 from pulse.job import HistoryEntry, Job, Schedule
 from pulse.protocol import answers
-from pulse.protocol.stats import Stats
+from pulse.protocol.stats import ErrorsAnswer, FoundCounts, Stats
 from tests.support.servers.postgres import Postgres
 from tests.support.systems.system_kit import SHORT_LEASE, Whole, place
 from tests.support.waiting import until
@@ -25,6 +25,7 @@ pytestmark = [pytest.mark.process, pytest.mark.postgres]
 # Kind of the request -> body of the ``ok`` frame that answers it.
 CLIENT_ANSWERS: Final[Mapping[str, type[Struct]]] = {
     "submit": answers.Submitted, "jobs.list": answers.JobPageAnswer, "jobs.find": answers.JobPageAnswer,
+    "jobs.count": FoundCounts, "jobs.errors": ErrorsAnswer,
     "jobs.get": answers.OneJob, "jobs.why": answers.WhyAnswer, "jobs.cancel": answers.ChangedAnswer,
     "jobs.retry": answers.ChangedAnswer, "jobs.delete": answers.ChangedAnswer, "jobs.change": answers.ChangedAnswer,
     "jobs.stack": answers.Stack, "schedules.find": answers.SchedulePageAnswer,
@@ -116,6 +117,8 @@ def ask_about_jobs(whole: Whole, heard: Heard) -> None:
     assert ask("jobs.get", id=failing)["job"]["history"]
     ask("jobs.list", limit=2)
     ask("jobs.list", brief=True)
+    assert [one["id"] for one in ask("jobs.errors")["groups"]] == [failing]
+    assert ask("jobs.count", topic="lonely")["scheduled"] == 1
     assert [one["id"] for one in ask("jobs.find", prefixes=[waiting.hex()[:9]])["jobs"]] == [waiting]
     for job in (running, failing, waiting):
         assert ask("jobs.why", id=job)["reasons"]

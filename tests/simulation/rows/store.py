@@ -8,6 +8,7 @@ from datetime import datetime
 
 from pulse.protocol import HandlerInfo, SubmittedJob
 from pulse.store.admin.schema import SCHEMA_VERSION
+from pulse.store.connections.session import HeldCommit
 from pulse.store.failures import Failing
 from pulse.store.operators.jobs import ChangedJob, RestartedJob
 from pulse.store.operators.policies import LivePolicy
@@ -31,7 +32,6 @@ from pulse.store.rows import (
     Running,
     Wake,
 )
-from pulse.store.store import HeldCommit
 from tests.simulation.rows.database import Database
 from tests.simulation.rows.epochs import FakeEpochs
 

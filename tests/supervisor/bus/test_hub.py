@@ -1,4 +1,4 @@
-"""The first frame of an actor on the bus: it names the actor, or the link is broken."""
+"""The first frame of an actor on the bus names it, or the link is broken; before its settings it gets no hint."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import socket
 import pytest
 
 from pulse.protocol import encode
+from pulse.protocol.bus import HintEvent
 from pulse_supervisor.bus.hub import Hub
 from pulse_supervisor.bus.link import BusLink
 from pulse_supervisor.children.events import BusBroken, Event, HelloReceived, ReadyReceived
@@ -36,3 +37,15 @@ async def test_who_says_hello(said: bytes, events: list[Event]) -> None:
         theirs.sendall(said)
     hub.hang_up(link)
     assert reported == events
+
+
+@pytest.mark.parametrize("anyio_backend", ["trio"])
+@pytest.mark.anyio
+async def test_who_has_no_settings_yet_gets_no_hint() -> None:
+    ours, theirs = socket.socketpair()
+    hub = Hub(lambda *_: None, dict, lambda *_, **__: None)
+    link = BusLink("pause", 7, ours)
+    with ours, theirs:
+        hub.attach(link)
+        told = [hub.tell_nowait(name, HintEvent.RELOAD) for name in ("pause", "nobody")]
+    assert told == [False, False]

@@ -64,6 +64,11 @@ def job(**columns: Any) -> dict[str, Any]:
     return {**_JOB, **columns}
 
 
+def error_group(**fields: Any) -> dict[str, Any]:
+    known = {"id": _JOB["id"], "topic": _JOB["topic"], "name": _JOB["name"], "error": _JOB["last_error"]}
+    return {**known, "number": 1, "newest": NOW_S, "oldest": NOW_S, **fields}
+
+
 def dispatcher() -> dict[str, Answer]:
     return {
         "jobs.list": {"jobs": [job(), job(status="COMPLETED", last_error=None, result='{"ok": true}')], "next": "abc"},

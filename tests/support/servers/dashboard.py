@@ -11,6 +11,7 @@ from urllib.parse import urlencode
 from starlette.types import ASGIApp, Message
 
 from pulse.errors import NobodyAnswersError
+from pulse.ui.app import make_app
 from pulse.ui.auth.address import ListenAddress
 from pulse.ui.auth.sessions import BrowserSession
 from pulse.ui.data.queries import Questions
@@ -24,18 +25,27 @@ NOW_S: Final = 2_000_000_000.0  # sessions of tests are of another time than the
 
 
 class Told(Questions):
-    """Answers from a table, by the kind of the question; other questions get none. Keeps the changes."""
+    """
+    Answers from a table, by the kind of the question; other questions get none. Keeps the changes.
+
+    ``known`` is the last answer to each question that was answered before.
+    """
 
     def __init__(self, **replies: Reply) -> None:
         super().__init__(None)
         self.replies: dict[str, Reply] = {kind.replace("_", "."): reply for kind, reply in replies.items()}
         self.changed: list[tuple[str, Mapping[str, Any], str]] = []
+        self.known: tuple[float, dict[str, object]] | None = None
 
     async def ask(
         self, kind: str, body: Mapping[str, Any] | None = None, *, within_s: float = 1.0
     ) -> dict[str, object]:
         del within_s
         return self._reply(kind, body or {})
+
+    def last(self, kind: str, body: Mapping[str, Any] | None = None) -> tuple[float, dict[str, object]] | None:
+        del kind, body
+        return self.known
 
     async def ask_fresh(
         self, kind: str, body: Mapping[str, Any] | None = None, *, within_s: float
@@ -131,6 +141,20 @@ class Browser:
         return Got(start["status"], found, b"".join(one.get("body", b"") for one in rest).decode())
 
 
+async def ask_about(at: Browser, path: str, form: Mapping[str, str]) -> Got:
+    """What a form leads to: the page that asks whether it is meant."""
+    got = await at.ask("POST", path, form)
+    return got if got.status >= 400 else await at.ask("GET", got.headers["location"])
+
+
 def site_of(questions: Questions | None = None, *, path: Any = None, said: Sequence[str] = (), **options: Any) -> Site:
     where = ListenAddress(path=path) if path is not None else ListenAddress("127.0.0.1", 8470)
     return Site(SiteOptions(where, **options), questions or Told(), list(said).append)
+
+
+def browser(questions: Told) -> Browser:
+    """A browser that has come in, and its dashboard."""
+    site = site_of(questions)
+    made = Browser(make_app(site), site)
+    made.enter()
+    return made

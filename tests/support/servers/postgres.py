@@ -46,6 +46,7 @@ END_SESSIONS: Final = """
     SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
     WHERE datname = coalesce($1, current_database()) AND pid <> ALL ($2::int[] || pg_backend_pid())
 """  # of a database, the asker's own where none is named, but for these and the asker's
+_NUMBERS: Final = itertools.count()  # one for all of a process: two objects may be of the same server
 SETTINGS: Final[Mapping[str, str]] = {
     "fsync": "off",
     "full_page_writes": "off",
@@ -90,7 +91,6 @@ class Postgres:
         self.dsn = dsn
         self._runner = asyncio.Runner()
         self._admin: Connection[Record] = self._runner.run(asyncpg.connect(dsn))
-        self._names = (f"pulse_test_{os.getpid()}_{number}" for number in itertools.count())
         self._template: str | None = None
 
     @property
@@ -106,7 +106,7 @@ class Postgres:
             installed: With pulse's schema; else it is empty.
             encoding: Of its text, other than the server's; then it is empty, too.
         """
-        name = next(self._names)
+        name = _new_name()
         installed = installed and encoding is None
         source = f"TEMPLATE {self.template()} STRATEGY file_copy" if installed else ""
         if encoding is not None:
@@ -136,7 +136,7 @@ class Postgres:
         if self.dsn == os.environ.get(GIVEN_DSN) and GIVEN_TEMPLATE in os.environ:
             return os.environ[GIVEN_TEMPLATE]
         if self._template is None:
-            self._template = next(self._names)
+            self._template = _new_name()
             self._execute(f"CREATE DATABASE {self._template}")
             self._runner.run(_install(self._dsn_of(self._template)))
         return self._template
@@ -195,6 +195,10 @@ def started(installation: Installation, **settings: str) -> Iterator[Postgres]:
             search_logs(directory)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
+
+
+def _new_name() -> str:
+    return f"pulse_test_{os.getpid()}_{next(_NUMBERS)}"
 
 
 @contextlib.contextmanager

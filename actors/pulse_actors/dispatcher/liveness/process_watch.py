@@ -31,8 +31,9 @@ import structlog
 from anyio.lowlevel import checkpoint
 
 from pulse.errors import UnavailableError
+from pulse.store.connections.session import HeldCommit
 from pulse.store.rows import Ending, EndingKind
-from pulse.store.store import HeldCommit, Store
+from pulse.store.store import Store
 from pulse.system import process_tree, processes
 from pulse_actors.dispatcher.claims.doubts import InDoubtClaims
 from pulse_actors.dispatcher.monitoring.counters import DispatchCounters

@@ -37,21 +37,34 @@ async def list_jobs(on: RequestContext, body: protocol.JobsList) -> Answer:
         if status not in STATUSES:
             message = f"status is {status!r:.60}; allowed are {', '.join(STATUSES)}"
             raise BadRequestError(message)
-    prefix = None if body.prefix is None else _digits_of(body.prefix)
-    wanted = JobFilter(
-        tuple(statuses) if statuses else None,
-        body.topic,
-        body.name,
+    wanted = dataclasses.replace(_filter_of(body), statuses=tuple(statuses) if statuses else None, due=body.due)
+    page = await on.services.store.listing.page(wanted, body.limit, body.after, oldest=body.oldest, brief=body.brief)
+    return {"jobs": page.jobs, "next": page.next, "reached": page.reached_s}
+
+
+async def count_jobs(on: RequestContext, body: protocol.JobsCount) -> Answer:
+    """How many jobs match in each state, or are known to."""
+    counts, least = await on.services.store.filter_counts.read(_filter_of(body))
+    return {**counts, "least": least}
+
+
+def _filter_of(body: protocol.JobsCount) -> JobFilter:
+    return JobFilter(
+        topic=body.topic,
+        name=body.name,
         schedule=body.schedule,
         error=body.error,
         worker=body.worker,
         older_s=body.older_s,
         newer_s=body.newer_s,
-        prefix=prefix,
-        due=body.due,
+        prefix=None if body.prefix is None else _digits_of(body.prefix),
     )
-    page = await on.services.store.listing.page(wanted, body.limit, body.after, oldest=body.oldest, brief=body.brief)
-    return {"jobs": page.jobs, "next": page.next, "reached": page.reached_s}
+
+
+async def group_errors(on: RequestContext, body: protocol.JobsErrors) -> Answer:
+    """The newest dead letters, by what they died of."""
+    groups, is_all = await on.services.store.error_groups.read(body.topic, body.rows)
+    return {"groups": groups, "is_all": is_all}
 
 
 async def find_jobs(on: RequestContext, body: protocol.JobsFind) -> Answer:

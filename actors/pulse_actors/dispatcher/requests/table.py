@@ -235,6 +235,8 @@ def _handler(function: Callable[[RequestContext, B], Awaitable[Answer]]) -> Hand
 # `submit` is not here: it goes through the group commit.
 REQUESTS: Final[Mapping[str, Handler]] = {
     "jobs.list": _handler(jobs.list_jobs),
+    "jobs.count": _handler(jobs.count_jobs),
+    "jobs.errors": _handler(jobs.group_errors),
     "jobs.find": _handler(jobs.find_jobs),
     "jobs.get": _handler(jobs.get_job),
     "jobs.why": _handler(jobs.why_job),

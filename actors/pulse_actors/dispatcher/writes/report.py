@@ -15,9 +15,10 @@ import anyio
 import structlog
 
 from pulse.errors import StatementError, UnavailableError
+from pulse.store.connections.session import HeldCommit
 from pulse.store.failures import CONSTRAINTS
 from pulse.store.rows import Completion, Ended, Ending, EndingKind, Level
-from pulse.store.store import HeldCommit, Store
+from pulse.store.store import Store
 from pulse.system.failure_log import MAX_ERROR_CHARS, FailedAttempt, FailureLog
 from pulse_actors.dispatcher.claims.work_signal import WorkSignal
 from pulse_actors.dispatcher.monitoring.counters import DispatchCounters

@@ -215,6 +215,18 @@ async def test_another_host_has_raised_it(host: Host, connection: Sql) -> None:
     assert await connection.fetchval("SELECT count(*) FROM pulse.epochs") == 2
 
 
+async def test_who_was_overtaken_looks_again(host: Host, connection: Sql) -> None:
+    """What it has seen is no longer so: it accepts nothing, and begins nothing."""
+    memory = await host.witness._recalled()
+    seen = await host.store.epochs.look(memory.instance, None, LEASE_S)
+    await raised(host.store, 2, OTHER)
+    assert not await host.witness._come(memory, seen)
+    for is_new in (True, False):
+        await host.witness._begin(memory, seen, is_new=is_new)
+    assert not host.is_open
+    assert wire_of(host.worker).bodies("stop") == []
+
+
 async def test_an_epoch_that_does_not_cover_all(host: Host, connection: Sql) -> None:
     await host.witness.step()
     await host.witness.claimed([Claim(uuid7().bytes, 1001, "n", TOPIC, "{}", None, 0, 0.0, 0, 0)])

@@ -17,8 +17,9 @@ from structlog.testing import capture_logs
 
 from pulse.errors import UnavailableError
 from pulse.protocol import Result
+from pulse.store.connections.session import HeldCommit
 from pulse.store.rows import Ended, Ending, EndingKind, Level
-from pulse.store.store import HeldCommit, Store
+from pulse.store.store import Store
 from pulse.system import process_tree, processes
 from pulse_actors.dispatcher.liveness import process_watch as watching
 from pulse_actors.dispatcher.liveness.process_watch import ProcessWatch

@@ -60,6 +60,13 @@ async def test_a_backlog_that_was_read_is_told(size: int) -> None:
         connection.close()
 
 
+async def test_after_the_end_nothing_is_queued() -> None:
+    connection = PeerConnection(cast("Any", Pipe()), 2**30)
+    connection.close()
+    connection.send("assign", None, {"jobs": ["x"]})
+    assert connection.backlog_bytes == 0
+
+
 class Source(Pipe):
     """A stream that has so many pings to be read, and then nothing more."""
 

@@ -603,6 +603,22 @@ async def test_policies_are_read_once_in_a_turn(lobby: Lobby) -> None:
     assert counts == [1, 2, 3, 3]
 
 
+async def test_the_status_of_a_server_without_its_database() -> None:
+    """What only the database knows is left out."""
+    store = Store(Target("postgresql:///nobody?host=/nowhere", "pulse-tests"))
+    told = await Dispatcher.status(cast("Dispatcher", SimpleNamespace(_store=store)))
+    assert told.keys() == {"database"}
+
+
+async def test_leases_that_end_without_workers_of_this_host(lobby: Lobby) -> None:
+    """Where nobody watches processes, a lapsed lease says only that there may be work."""
+    woken: list[None] = []
+    claims = SimpleNamespace(signal=SimpleNamespace(wake=lambda: woken.append(None)))
+    actor = dispatcher(lobby, host_workers=None, claims=claims)
+    await Dispatcher.turn(actor, Turn(1.0, (Hint("watchdog", "lapsed", {"workers": ["w"]}),)))
+    assert woken == [None]
+
+
 async def test_of_whom_the_kernel_can_tell(lobby: Lobby) -> None:
     here, elsewhere = Peer(7, 0, 0, 7, HOST.pidns), Peer(7, 0, 0, 7, HOST.pidns + 1)
     reception = Listener(lobby.services(), Settings())

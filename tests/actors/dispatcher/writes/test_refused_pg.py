@@ -481,6 +481,14 @@ async def test_what_was_refused_something_else(store: Store, connection: Sql) ->
     assert await aside(connection) == {}
 
 
+async def test_what_no_worker_takes_is_not_tried(counter: Counter, connection: Sql) -> None:
+    """It stays set aside: another host may have workers of its topic."""
+    job = await forge(connection, topic="nobody's", next_run_at=PAST)
+    await counter.store.aside.add([(job, StatementError("no", sqlstate="P0001", statement="claim_jobs"))], 0.0)
+    assert not await counter.claims.refused_jobs.try_next()
+    assert await aside(connection) == {job: "P0001"}
+
+
 async def test_what_is_reported_is_nobodys_turn(counter: Counter, connection: Sql) -> None:
     """Of a running job the report may be refused: that stays so. A job that was handed out meanwhile is let go."""
     reported, handed_out = [await counter.running(counter.worker) for _ in range(2)]

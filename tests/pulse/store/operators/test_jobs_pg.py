@@ -239,6 +239,7 @@ async def test_progress_of_retention(store: Store) -> None:
         found = found_of(await store.audit.retention())
         told.append(found)
     names = ("walked", "gone", "last_walked", "last_gone", "total_gone")
+    assert [told[1][name] for name in names] == [9, 3, 9, 3, 3]
     assert [told[2][name] for name in names] == [7, 4, 9, 3, 7]
     assert [told[3][name] for name in names] == [2, 2, 2, 2, 9]
     first, second, third, fourth = told

@@ -261,7 +261,7 @@ async def test_doubted_leases(store: Store) -> None:
     await store.doubt_leases(20.0, now=NOW)
     await store.doubt_leases(5.0, now=NOW)
     assert (await store.mark_sweep(15.0, 30.0, now=NOW + timedelta(seconds=5)))[2] == 15.0
-    assert (await store.mark_sweep(15.0, 30.0, now=NOW + timedelta(seconds=20)))[2] == 0.0
+    assert (await store.mark_sweep(20.0, 30.0, now=NOW + timedelta(seconds=21)))[2] == 0.0
 
 
 async def test_two_sweeps_at_once(store: Store, connection: Sql) -> None:

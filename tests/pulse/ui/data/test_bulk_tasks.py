@@ -15,7 +15,7 @@ from pulse.ui.app import make_app
 from pulse.ui.data import bulk_tasks as tasks_module
 from pulse.ui.data.bulk_orders import BulkOrder, ordered
 from pulse.ui.data.bulk_tasks import BulkTask, BulkTasks
-from tests.support.servers.dashboard import Browser, Told, site_of
+from tests.support.servers.dashboard import Browser, Told, ask_about, site_of
 
 pytestmark = pytest.mark.anyio
 NOW_S = 2_000_000_100.0
@@ -150,7 +150,7 @@ async def test_from_the_list_to_the_undo(monkeypatch: pytest.MonkeyPatch) -> Non
     site = site_of(queue)
     at = Browser(make_app(site), site)
     at.enter()
-    got = await at.ask("POST", "/bulk/preview", {"verb": "cancel", "all": "1", "topic": "t"})
+    got = await ask_about(at, "/bulk/preview", {"verb": "cancel", "all": "1", "topic": "t"})
     assert "Cancel 7 jobs?" in got.text
     assert "They start at once then" in got.text
     assert got.text.count('name="found"') == 7

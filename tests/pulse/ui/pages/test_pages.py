@@ -15,20 +15,13 @@ from markupsafe import escape
 from pulse.errors import BadRequestError, NobodyAnswersError
 from pulse.ui.app import make_app
 from pulse.ui.data.poller import Poller
-from pulse.ui.pages import dead, topics
+from pulse.ui.pages import topics
 from pulse.ui.rendering import unknown
-from tests.support.commandline.cli_answers import job, stats
-from tests.support.servers.dashboard import Browser, Told, site_of
+from tests.support.commandline.cli_answers import error_group, job, stats
+from tests.support.servers.dashboard import Told, ask_about, browser, site_of
 
 pytestmark = pytest.mark.anyio
 JOB = uuid.UUID(int=7)
-
-
-def browser(questions: Told) -> Browser:
-    site = site_of(questions)
-    made = Browser(make_app(site), site)
-    made.enter()
-    return made
 
 
 async def test_ten_thousand_topics() -> None:
@@ -50,27 +43,21 @@ async def test_ten_thousand_topics() -> None:
     assert "And 9,500 more" in got.text
 
 
-async def test_dead_letters_take_no_longer_than_a_page(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pulse.ui.pages.common.ANSWER_S", 0.05)
-    asked: list[Mapping[str, Any]] = []
-
-    def page(body: Mapping[str, Any]) -> dict[str, object]:
-        asked.append(body)
-        return {"jobs": [], "next": "x"}
-
-    at = browser(Told(status={}, jobs_list=page))
-    for look in ("5000", "9" * 5000, "0", "-1", ""):
-        assert (await asyncio.wait_for(at.ask("GET", f"/dead?look={look}"), 2.0)).status == 200
-    assert len(asked) > 1
-
-
 async def test_a_traceback_is_shown_as_it_is() -> None:
     """In a list its last line, and the whole of it below; on the page of its job whole, and in its history."""
     trace = 'Traceback (most recent call last):\n  File "a.py", line 1, in n\n    raise <it>'
     error = f"ValueError: no\n{trace}"
     history = [{"attempt": 1, "outcome": "error", "error": error}]
     row = job(status="DEAD_LETTERED", last_error=error, history=history)
-    at = browser(Told(status={}, jobs_list={"jobs": [row], "next": None}, jobs_get={"job": row}, jobs_why={}))
+    at = browser(
+        Told(
+            status={},
+            jobs_list={"jobs": [row], "next": None},
+            jobs_get={"job": row},
+            jobs_why={},
+            jobs_errors={"groups": [error_group(error=error)]},
+        )
+    )
     shown = str(escape(error))
     for path, times in (("/dead", 1), (f"/jobs/{uuid.UUID(bytes=row['id'])}", 2)):
         got = await at.ask("GET", path)
@@ -230,20 +217,24 @@ async def test_what_was_found_before_the_server_fell_silent_is_shown(answers: in
             raise NobodyAnswersError("no answer")
         return {"jobs": [{"id": JOB.bytes, "name": "lost"}], "next": "x" if asked < 2 else None}
 
-    got = await browser(Told(status={}, jobs_list=page)).ask("GET", "/dead")
+    form = {"verb": "cancel", "all": "1"}
+    got = await ask_about(browser(Told(status={}, jobs_list=page)), "/bulk/preview", form)
     assert (got.status, "lost" in got.text) == ((200, True) if answers else (502, False))
     assert asked == (2 if answers else 1)
 
 
-async def test_dead_letters_are_looked_at_as_far_as_asked_for() -> None:
-    asked: list[Mapping[str, Any]] = []
-
-    def page(body: Mapping[str, Any]) -> dict[str, object]:
-        asked.append(body)
-        return {"jobs": [{"id": JOB.bytes}] * dead.LOOKED, "next": "x"}
-
-    await browser(Told(status={}, jobs_list=page)).ask("GET", "/dead")
-    assert len(asked) == 1
+@pytest.mark.parametrize(
+    ("status", "asks"), [("PENDING", {"change"}), ("DEAD_LETTERED", {"delete"}), ("RUNNING", set[str]())]
+)
+async def test_a_job_is_changed_and_deleted_on_its_page(status: str, asks: set[str]) -> None:
+    """After a question; a deleted one has no page to go back to."""
+    row = job(status=status)
+    at = browser(Told(status={}, jobs_get={"job": row}, jobs_why={}))
+    here = f"/jobs/{uuid.UUID(bytes=row['id'])}"
+    text = (await at.ask("GET", here)).text
+    assert set(re.findall('id="ask-([a-z]+)"', text)) == asks
+    form = text[text.index('action="/bulk/preview"') :] if asks else ""
+    assert [f'name="next" value="{to}"' in form for to in (here, "/jobs")] == ["change" in asks, "delete" in asks]
 
 
 async def test_an_id_leads_to_its_job() -> None:
@@ -280,34 +271,23 @@ async def test_what_is_forgotten_cannot_be_undone() -> None:
         assert [flash.text for flash in at.session.told()] == [said]
 
 
+async def test_a_question_can_be_come_back_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The button "back" leads to it, and it may be loaded again; of many the oldest is forgotten."""
+    monkeypatch.setattr("pulse.ui.auth.sessions._MOST_ASKED", 1)
+    at = browser(Told(status={}))
+    asked = [await at.ask("POST", "/bulk/preview", {"verb": "cancel", "id": str(JOB), "next": "/x"}) for _ in range(2)]
+    for got, status in zip(asked, (404, 200), strict=True):
+        assert got.status == 303
+        shown = [await at.ask("GET", got.headers["location"]) for _ in range(2)]
+        assert {(one.status, 'name="next" value="/x"' in one.text) for one in shown} == {(status, status == 200)}
+    for form in ({"verb": "burn", "id": str(JOB)}, {"verb": "cancel", "id": str(JOB), "q": "x" * 200_000}):
+        assert (await at.ask("POST", "/bulk/preview", form)).status == 422
+
+
 async def test_ticked_jobs_are_not_looked_for() -> None:
-    got = await browser(Told(status={})).ask("POST", "/bulk/preview", {"verb": "cancel", "id": str(JOB)})
+    got = await ask_about(browser(Told(status={})), "/bulk/preview", {"verb": "cancel", "id": str(JOB)})
     assert got.status == 200
-    assert "1 ticked job" in got.text
-
-
-async def test_unknown_is_not_none() -> None:
-    """While the database is away the overview keeps the last counts with their age; no list is said to be empty."""
-    away: dict[str, Any] = {"jobs": None, "database": {"ok": False, "error": "refused"}, "workers": []}
-    told = Told(supervisor={}, stats={}, status=away)
-    at = browser(told)
-    got = await at.ask("GET", "/")
-    assert "No job was counted since this dashboard started" in got.text
-    told.replies["status"] = {"jobs": {"DEAD_LETTERED": 534}, "database": {"ok": True}}
-    told.replies["jobs.list"] = {"jobs": [], "next": None}
-    for status, words in ((None, "None."), (away, "Unknown.")):
-        if status is not None:
-            told.replies["status"] = status
-            del told.replies["jobs.list"]
-        at.site.changed()
-        got = await at.ask("GET", "/")
-        assert "<b>534</b>" in got.text
-        assert ("Unknown since " in got.text) == (status is away)
-        assert got.text.count(words) == 3
-    assert "the database is away. The counts of jobs are those of then." in got.text
-    got = await at.ask("GET", "/dead")
-    assert "Unknown: the database is away." in got.text
-    assert "no answer" not in got.text
+    assert f"job {JOB}" in got.text
 
 
 async def test_a_completed_job_runs_again_only_after_a_question() -> None:
@@ -321,7 +301,7 @@ async def test_a_completed_job_runs_again_only_after_a_question() -> None:
     assert "pool/1 on h0st, pid 1234" in got.text
     assert "Retry…" in got.text
     for path, form in ((f"/jobs/{key}/retry", {}), ("/bulk/preview", {"verb": "retry", "id": str(key)})):
-        got = await at.ask("POST", path, form)
+        got = await ask_about(at, path, form)
         assert "1 job has completed: it runs again, and that cannot be taken back." in got.text
         assert "It can be taken back" not in got.text
     assert questions.changed == []

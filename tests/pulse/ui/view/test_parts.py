@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import re
-import socket
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -16,13 +15,12 @@ from markupsafe import escape
 import pulse.ui
 from pulse.errors import BadRequestError, NobodyAnswersError
 from pulse.protocol import answers
-from pulse.protocol.stats import JobCounts, TopicStats
+from pulse.protocol.stats import FoundCounts, JobCounts, TopicStats
 from pulse.security.codec import shown_instead
 from pulse.ui.data.bulk_orders import ordered, undo_of
 from pulse.ui.data.filters import Filters, seconds
 from pulse.ui.data.poller import Poller, SystemSnapshot
-from pulse.ui.data.queries import SHARED_S, Questions
-from pulse.ui.pages.dead import group
+from pulse.ui.data.queries import Questions
 from pulse.ui.pages.job import timeline
 from pulse.ui.pages.jobs import tabs_of
 from pulse.ui.pages.schedule_form import body_of, values_from
@@ -247,18 +245,23 @@ class TestJobLine:
 
 
 def test_tabs_keep_the_filters() -> None:
-    """Jobs are counted by state alone: with another filter no tab has a number."""
+    """With others than a state the numbers are those of a count, and say where they are least ones."""
     status = answers.StatusAnswer(
         jobs={"PENDING": 5, "RUNNING": 2}, waiting=JobCounts(ready=3, scheduled=1, retrying=0)
     )
     standing = SystemSnapshot(status, {}, None, 0.0, 1)
     tabs = {tab.name: tab for tab in tabs_of(Filters(status=("RUNNING",)), standing)}
-    assert {name: tab.number for name, tab in tabs.items() if tab.number} == {
-        "All": 7, "Waiting": 3, "Running": 2, "Scheduled": 1,
+    assert {name: tab.number for name, tab in tabs.items() if tab.number not in {"", "0"}} == {
+        "All": "7", "Waiting": "3", "Running": "2", "Scheduled": "1",
     }  # fmt: skip
     assert [name for name, tab in tabs.items() if tab.is_here] == ["Running"]
     tabs = {tab.name: tab for tab in tabs_of(Filters(topic="a b", after="x"), standing)}
-    assert {tab.number for tab in tabs.values()} == {None}
+    assert {tab.number for tab in tabs.values()} == {""}
+    found = FoundCounts(ready=1, retrying=1200, completed=4000, dead_lettered=7, least=["completed", "ready"])
+    assert [(tab.name, tab.number) for tab in tabs_of(Filters(topic="a b"), standing, found)] == [
+        ("All", "5,208+"), ("Waiting", "1+"), ("Running", "0"), ("Scheduled", "0"), ("Retrying", "1,200"),
+        ("Completed", "4,000+"), ("Dead letters", "7"), ("Canceled", "0"),
+    ]  # fmt: skip
     assert tabs["Scheduled"].to == "/jobs?status=PENDING&topic=a+b&due=no"
     assert tabs["All"].is_here
 
@@ -305,6 +308,10 @@ class TestCharts:
     def test_scale(self, most: float, top: float) -> None:
         assert nice_top(most) == pytest.approx(top)
 
+    @pytest.mark.parametrize(("span_s", "shown"), [(30.0, "00:00:30"), (3600.0, "01:00")])
+    def test_a_short_time_has_seconds(self, span_s: float, shown: str) -> None:
+        assert f">{shown} UTC</text>" in draw("Rate", [0.0, span_s], [], str).svg
+
     def test_gaps_and_words(self) -> None:
         """Without a measurement there is a gap; names are text; a screen reader gets the numbers."""
         line = ChartLine("<b>", [1.0, None, 3.0, 2.0], "a")
@@ -324,13 +331,6 @@ def test_what_is_wrong_stands_where_it_belongs() -> None:
     assert [one.advice for one in snapshot.about("/workers")] == [("start it",)]
     assert snapshot.about("/actors") == []
     assert (snapshot.health, snapshot.summary) == ("wrong", "1 wrong, 1 warning")
-
-
-def test_dead_letters_are_grouped() -> None:
-    jobs = [job(topic="t", name="n", last_error=f"no {number}", completed_at=float(-number)) for number in range(3)]
-    groups = group([job(topic="u", name="n", last_error="no 1"), *jobs])
-    assert [(one.topic, one.number) for one in groups] == [("t", 3), ("u", 1)]
-    assert groups[0].oldest_s == -2.0
 
 
 def test_timeline() -> None:
@@ -370,40 +370,6 @@ class Counting(Questions):
     async def ask_supervisor(self) -> dict[str, object]:
         self.asked.append("supervisor status")
         return {}
-
-
-class Link:
-    """A connection to a dispatcher; its answers are numbered."""
-
-    def __init__(self) -> None:
-        self.asked = 0
-
-    async def ask(self, *_: object, **__: object) -> dict[str, object]:
-        self.asked += 1
-        return {"number": self.asked}
-
-
-@pytest.mark.anyio
-async def test_a_question_is_asked_once_in_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another one, or the same after a second, is asked anew."""
-    questions, link, moment = Questions(None), Link(), [100.0]
-    questions._dispatcher = link  # type: ignore[assignment]
-    monkeypatch.setattr("pulse.ui.data.queries.time.monotonic", lambda: moment[0])
-    same = await asyncio.gather(*(questions.ask("jobs.list", {"limit": 5}) for _ in range(3)))
-    other = await questions.ask("jobs.list", {"limit": 6})
-    moment[0] += SHARED_S
-    later = await questions.ask("jobs.list", {"limit": 5})
-    assert [one["number"] for one in (*same, other, later)] == [1, 1, 1, 2, 3]
-
-
-@pytest.mark.anyio
-async def test_the_supervisor_is_beside_the_dispatcher(tmp_path: Path) -> None:
-    questions = Questions(tmp_path / "pulse.sock")
-    with pytest.raises(NobodyAnswersError, match=r"supervisor.sock \(no such file\)"):
-        await questions.ask_supervisor()
-    with socket.socket(socket.AF_UNIX) as silent:
-        silent.bind(str(tmp_path / "supervisor.sock"))
-        assert questions._find_supervisor() == tmp_path / "supervisor.sock"
 
 
 async def _first(poller: Poller) -> SystemSnapshot:

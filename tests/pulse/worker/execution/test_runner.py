@@ -13,7 +13,7 @@ import pytest
 
 import pulse
 from pulse.app.handler import make_handler
-from pulse.app.outcome import Outcome
+from pulse.app.outcome import RELEASED, Outcome
 from pulse.protocol import Assignment
 from pulse.worker.execution import runner, stacks
 from pulse.worker.execution.attempt import Attempt
@@ -254,3 +254,18 @@ async def test_plain_ones_go_to_threads() -> None:
     threads = {one.detail for one in office.endings}
     assert len(threads) == 2
     assert str(threading.get_ident()) in threads
+
+
+async def test_what_is_stopped_before_its_turn_is_not_called() -> None:
+    """It is given back as it was."""
+    called: list[object] = []
+
+    async def work() -> None:
+        called.append(None)
+
+    office = Office()
+    async with anyio.create_task_group() as group:
+        attempt = Attempt(Assignment(bytes(16), 1, "n", "t", "{}", None, 30.0), make_handler("n", work), 0.0)
+        make_runner(office, group, 10).start(attempt)
+        attempt.stopped = "canceled"
+    assert (office.endings, called) == ([RELEASED], [])

@@ -1,0 +1,63 @@
+"""While the server or its database is away, a page shows what it last heard, with its age."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+import pytest
+
+from tests.support.commandline.cli_answers import error_group, job, stats
+from tests.support.servers.dashboard import Told, browser
+
+pytestmark = pytest.mark.anyio
+JOB = uuid.UUID(int=7)
+
+
+async def test_unknown_is_not_none() -> None:
+    """While the database is away the overview keeps the last counts with their age; no list is said to be empty."""
+    away: dict[str, Any] = {"jobs": None, "database": {"ok": False, "error": "refused"}, "workers": []}
+    told = Told(supervisor={}, stats={}, status=away)
+    at = browser(told)
+    got = await at.ask("GET", "/")
+    assert "No job was counted since this dashboard started" in got.text
+    told.replies["status"] = {"jobs": {"DEAD_LETTERED": 534}, "database": {"ok": True}}
+    told.replies["jobs.list"] = {"jobs": [], "next": None}
+    for status, words in ((None, "None."), (away, "Unknown.")):
+        if status is not None:
+            told.replies["status"] = status
+            del told.replies["jobs.list"]
+        at.site.changed()
+        got = await at.ask("GET", "/")
+        assert "<b>534</b>" in got.text
+        assert ("Unknown since " in got.text) == (status is away)
+        assert got.text.count(words) == 3
+    assert "the database is away. The counts of jobs are those of then." in got.text
+    got = await at.ask("GET", "/dead")
+    assert "Unknown: the database is away." in got.text
+    assert "no answer" not in got.text
+
+
+async def test_while_nobody_tells_a_page_is_the_last_known_one() -> None:
+    """With its age, and the counts of then; what changes something is not answered from memory."""
+    told = Told(supervisor={}, stats=stats(topics=[{"topic": "t", "ready": 7}]), status={"jobs": {"RUNNING": 7}})
+    at = browser(told)
+    await at.ask("GET", "/jobs")
+    told.replies["status"] = {"jobs": None, "database": {"ok": False, "error": "refused"}, "workers": None}
+    at.site.changed()
+    told.known = (40.0, {"jobs": [job(name="kept")], "topics": [], "groups": [error_group(name="kept")]})
+    for path, shown in (
+        ("/jobs", ">kept<"),
+        ("/jobs", "Running <b>7</b>"),
+        ("/topics", ">7<"),
+        ("/dead", ">kept<"),
+    ):
+        got = await at.ask("GET", path)
+        assert got.status == 200
+        assert "the database is away. This page is of then." in got.text
+        assert ", for 40 s: " in got.text
+        assert shown in got.text
+    assert (await at.ask("POST", f"/jobs/{JOB}/retry", {})).status == 502
+    told.known = None
+    got = await at.ask("GET", "/jobs")
+    assert (got.status, "Running <b>7</b>" in got.text, "Counts are those of " in got.text) == (502, True, True)
