@@ -26,6 +26,7 @@ _ENDS: Final = {
     *("AND", "OR", "THEN", "GROUP", "ORDER", "LIMIT", "FOR", "RETURNING", "ON", "UNION", "JOIN", "LEFT", "CROSS", "AS"),
     *("LOOP", "END", "WHERE", "WINDOW", "DO", "SET", "ELSE", "WHEN", ",", ";", "$$", "STRATEGY"),
 }
+_DEFINED: Final = {"CONFLICT", "FUNCTION", "SCHEMA", "TABLE", "SEQUENCE", "UPDATE", "DELETE", "TRUNCATE", "REPLACE"}
 _BOUNDS: Final = {"<": "<=", "<=": "<", ">": ">=", ">=": ">"}
 _LEFT_OUT: Final = (
     r"\s+FOR UPDATE(?: OF \w+)?(?: SKIP LOCKED| NOWAIT)?",
@@ -104,7 +105,7 @@ def _words(text: str) -> list[Word]:
 def _conditions(text: str, words: list[Word], at: int) -> Iterator[tuple[Span, str]]:
     """What follows a word such as WHERE, until the next such word."""
     end = _end_of(words, at + 1)
-    if end <= at or (words[at + 1].text in {"CONFLICT", "DELETE", "UPDATE", "EXISTS"} and words[at].text == "ON"):
+    if end <= at or _defines(words, at):
         return
     if words[at].text == "AND" and _is_between(words, at):
         return
@@ -114,6 +115,15 @@ def _conditions(text: str, words: list[Word], at: int) -> Iterator[tuple[Span, s
         yield span, f"({piece} OR true)"
     if words[at].text in {"OR", "WHEN", "IF", "ELSIF"} or after == "OR":
         yield span, f"({piece} AND false)"
+
+
+def _defines(words: list[Word], at: int) -> bool:
+    """Whether the word is one of a definition (``CREATE INDEX i ON t``), ends a block, or names a value or an error."""
+    before, after = words[at - 1].text, words[at + 1].text
+    if words[at].text == "ON" and (words[at - 2].text == "INDEX" or before in {"INSERT", "UPDATE", "DELETE"}):
+        return True
+    is_value = words[at].text == "WHEN" and (before == "EXCEPTION" or after.startswith("'"))
+    return is_value or after in _DEFINED or (words[at].text == "IF" and before in {"END", "SCHEMA"})
 
 
 def _opens_condition(words: list[Word], at: int) -> bool:

@@ -30,6 +30,7 @@ from typing import Any, Final, NamedTuple
 import asyncpg
 import pytest
 
+from pulse.errors import PulseError
 from tests.mutants import judges
 from tests.mutants.force import force, functions
 from tests.mutants.source import SCHEMA, Mutant, path_of, statement_of, statements
@@ -46,7 +47,6 @@ _LIMIT_S: Final = 6.0  # for one test, beside ten times what it takes
 _START_LIMIT_S: Final = 30.0  # the same for one that starts processes: as the first it starts those of its session, too
 FIRST_LIMIT_S: Final = 10.0  # for all tests that judge a mutant first
 LATER_LIMIT_S: Final = 120.0  # for those that judge it if it survives these
-_SAME: Final = 10  # what a kill in the same module or statement counts more than any other
 _SLOT: Final = struct.Struct("di")  # until when it must have got on; the test that failed
 
 
@@ -196,7 +196,7 @@ class Judges:
             def ended(status: int, failed: int, _: int) -> None:
                 killer = chosen[failed] if status in {KILLED, HUNG} and failed >= 0 else ""
                 self.kills[killer] += 1
-                self.kills[mutant.where + killer] += _SAME
+                self.kills[mutant.where + killer] += 1
                 tell(mutant, status, killer)
 
             self._fork(lambda slot: self._try(slot, mutant, [by_name[name] for name in chosen], oldest_dsn), ended)
@@ -209,16 +209,21 @@ class Judges:
 
     def _in_order(self, mutant: Mutant, names: list[str], left_s: float) -> list[str]:
         """
-        Those that find most in their time, of the same text above all; then the module's own, then the fastest.
-        Of a statement's, those that send few others come first: they are about it.
+        Those that found others of the same text, then those that begin or are called as the module, then the best.
 
+        The best find most in their time. Of a statement's, those that send few others come first: they are about it.
         Those of a file are together: they share a database.
         """
-        own = judges.begin_of(mutant.where) if mutant.is_code else ""
+        begin, word = (judges.begin_of(mutant.where), mutant.where.rpartition(".")[2]) if mutant.is_code else ("", " ")
         took_s = {name: max(self.reached[name].took_s, 1e-3) for name in names}
-        kills = {name: self.kills.get(name, 0) + self.kills.get(mutant.where + name, 0) for name in names}
-        cost = {name: took_s[name] * (1 if mutant.is_code else len(self.reached[name].lines)) for name in names}
-        best = sorted(names, key=lambda name: (-kills[name] / took_s[name], not name.startswith(own), cost[name]))
+
+        def place(name: str) -> tuple[float, bool, float, float]:
+            cost = took_s[name] * (1 if mutant.is_code else len(self.reached[name].lines))
+            is_own = name.startswith(begin) or word in name
+            found = (self.kills.get(one, 0) / took_s[name] for one in (mutant.where + name, name))
+            return -next(found), not is_own, -next(found), cost
+
+        best = sorted(names, key=place)
         places: dict[str, int] = {}
         for name in best:
             places.setdefault(name.partition("::")[0], len(places))
@@ -242,7 +247,7 @@ class Judges:
                     os.environ.pop(GIVEN_TEMPLATE)
                 if not mutant.is_code:
                     _prepare(mutant, stack)
-            except (LookupError, asyncpg.PostgresError) as error:
+            except (LookupError, asyncpg.PostgresError, PulseError) as error:
                 print(error)  # noqa: T201
                 return UNFIT
             return self._run_all(slot, items)

@@ -50,10 +50,22 @@ SELECTED: Final = {
 }  # fmt: skip
 
 
+DEFINED: Final = """
+CREATE SCHEMA IF NOT EXISTS s;
+CREATE INDEX i ON t (a);
+CREATE TRIGGER g AFTER INSERT OR UPDATE ON t EXECUTE FUNCTION f();
+REVOKE ALL ON FUNCTION f() FROM PUBLIC;
+CASE a WHEN 'b' THEN 1 END;
+EXCEPTION WHEN invalid_parameter_value THEN NULL;
+END IF;
+RETURN a;
+"""
+
+
 @pytest.fixture
 def text(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     for module in (operators, sql_operators, source):
-        monkeypatch.setattr(module, "text_of", {"m": BODY, "s": SELECT}.__getitem__)
+        monkeypatch.setattr(module, "text_of", {"m": BODY, "s": SELECT, "d": DEFINED}.__getitem__)
     monkeypatch.setattr(operators, "tree_of", lambda _: ast.parse(BODY))
     source._line_starts.cache_clear()
     return monkeypatch
@@ -74,6 +86,11 @@ def test_what_is_made_of_code() -> None:
 def test_what_is_made_of_sql() -> None:
     made = [mutant.mutated() for mutant in sql_operators.mutants_of("s")]
     assert {one for one in SELECTED if not any(one in text for text in made)} == set()
+
+
+@pytest.mark.usefixtures("text")
+def test_what_is_no_condition_of_sql() -> None:
+    assert [one.key for one in sql_operators.mutants_of("d")] == []
 
 
 def test_the_tabled_fit() -> None:

@@ -13,6 +13,7 @@ from typing import Protocol
 import pytest
 
 from pulse.errors import PathError
+from pulse.system import directories
 from pulse.system.directories import (
     check_client_dir,
     check_socket_path,
@@ -193,3 +194,14 @@ def test_the_longest_path_of_a_socket() -> None:
     for name, said in (("s" * 107, "has 108 bytes, at most 107"), ("ü" * 60, "has 121 bytes")):
         with pytest.raises(PathError, match=said):
             check_socket_path(Path("/" + name))
+
+
+def test_what_all_may_pass_needs_no_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its owner may be another user."""
+
+    def refuse(*_: object) -> None:
+        raise PermissionError
+
+    tmp_path.chmod(0o711)
+    monkeypatch.setattr(Path, "chmod", refuse)
+    directories._let_pass(tmp_path)

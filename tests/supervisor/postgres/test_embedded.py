@@ -12,6 +12,7 @@ import pytest
 
 from pulse.errors import EmbeddedError
 from pulse_supervisor.postgres import binaries, directories, embedded, postmaster
+from pulse_supervisor.postgres.accounts import Account
 from pulse_supervisor.postgres.postmaster import Cluster
 
 READY = "{pid}\n/data\n1795167365\n5432\n/sockets\n\n  2171604        12\n{status}\n"
@@ -111,3 +112,10 @@ def test_a_private_directory_is_kept(tmp_path: Path) -> None:
     assert directories.make_private_dir(tmp_path / "p", None) == made
     assert [path.name for path in tmp_path.iterdir()] == ["p"]
     assert [path.name for path in made.iterdir()] == ["kept"]
+
+
+def test_a_directory_of_somebody_else_is_not_given_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    owner = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
+    with pytest.raises(EmbeddedError, match="was replaced by another user"):
+        directories._give(tmp_path, Account("ann", owner, os.getegid(), ()))

@@ -9,12 +9,13 @@ from typing import Final, TypeAlias
 
 import pytest
 
-from pulse.protocol import ByIds
+from pulse.errors import ConflictError, NotFoundError
+from pulse.protocol import ById, ByIds
 from pulse.store.rows import Claim
 from pulse.store.store import Store
 from pulse.system import processes
 from pulse_actors.dispatcher.context import Answer, RequestContext
-from pulse_actors.dispatcher.requests.jobs import cancel_jobs, delete_jobs, retry_jobs
+from pulse_actors.dispatcher.requests.jobs import cancel_jobs, delete_jobs, get_job, retry_jobs, take_stack, why_job
 from pulse_actors.dispatcher.workers.records import HeldJob
 from pulse_actors.shared.identity import Host, Peer, compose
 from tests.actors.dispatcher.net.test_session_pg import Lobby
@@ -116,3 +117,14 @@ async def test_ids_that_are_unknown_repeated_or_ended(context: RequestContext, c
     assert answer == {"done": [waiting], "refused": refused}
     assert await code(context, unknown, delete_jobs) == "not_found"
     assert [one[0].bytes for one in await connection.fetch("SELECT job_id FROM pulse.audit")] == [waiting]
+
+
+@pytest.mark.parametrize("ask", [get_job, why_job, take_stack])
+async def test_a_job_that_is_not_there(context: RequestContext, ask: Callable[..., Awaitable[Answer]]) -> None:
+    with pytest.raises(NotFoundError):
+        await ask(context, ById(new_id()))
+
+
+async def test_the_stack_of_a_job_that_nobody_holds(context: RequestContext, connection: Sql) -> None:
+    with pytest.raises(ConflictError, match="no worker that is connected to this server holds the job"):
+        await take_stack(context, ById(await forge(connection)))

@@ -13,7 +13,7 @@ from asyncpg.pgproto.pgproto import UUID
 
 from pulse.errors import StatementError
 from pulse.protocol import ById, ByIds, JobsList
-from pulse.store.reading.damaged_jobs import _is_read, legible_job
+from pulse.store.reading.damaged_jobs import _is_read, legible_job, legible_jobs
 from pulse.store.recovery.set_aside import SetAside, Suspect
 from pulse.store.rows import Level
 from pulse.store.store import Store
@@ -271,3 +271,7 @@ async def test_no_more_are_set_aside_than_may_be(store: Store, connection: Sql) 
     assert await store.aside.add([(first, REFUSED)], 0.0, 1) == {first}
     assert await store.aside.add([(second, REFUSED)], 0.0, 1) == set()
     assert [*await rows(connection)] == [first]
+
+
+async def test_of_no_jobs_none_is_read(connection: Sql) -> None:
+    assert await legible_jobs(connection, [], "no_statement") == []

@@ -284,6 +284,8 @@ def test_places(tmp_path: Path) -> None:
     assert directories.runtime_dir(None, [tmp_path]).details == (str(tmp_path),)
     (tmp_path / "link").symlink_to(tmp_path)
     assert [state_of(tmp_path / name, is_runtime=False) for name in ("link", "none")] == [WRONG, WARNING]
+    missing = directories.directory_at(tmp_path / "none", named=True, is_shared=False)
+    assert directories.state_dir(missing, is_used=True).text.endswith("is not there yet")
     (tmp_path / "pulse.sock").write_bytes(b"")
     client, control = directories.both_sockets(tmp_path)
     assert (client.is_there, client.pid, control.problem) == (True, None, "it is not there")
@@ -350,3 +352,18 @@ def test_words() -> None:
 def test_workers(workers: list[Worker] | None, state: State, words: str) -> None:
     found = judge_workers(RunningSystem(StatusAnswer(workers=workers), {}))
     assert (found.state, words in found.text) == (state, True)
+
+
+@pytest.mark.parametrize(("is_super", "is_owner", "said"), [
+    (False, False, "owns nothing of pulse"), (True, False, "is a superuser"), (False, True, "owns the schema"),
+])  # fmt: skip
+def test_a_role_that_may_more_than_it_must(is_super: bool, is_owner: bool, said: str) -> None:
+    found = database.role([{"name": "shop", "is_super": is_super, "is_owner": is_owner}], GRACE_S)
+    assert (found.state, said in found.text) == (OK, True)
+
+
+def test_limits_without_a_server() -> None:
+    """Those of what would be started from here."""
+    found = installation.limits_of(None, None)
+    assert found is not None
+    assert (found.whose, found.open_fds) == ("a server started from here", None)

@@ -390,3 +390,9 @@ def test_the_moves_are_those_of_the_table() -> None:
     for source, target in {*legal, ("", "PENDING"), ("", "RUNNING")}:
         assert f"('{source}', '{target}')" in statement.sql
     assert statement.sql.count("', '") == len(legal) + 2
+
+
+async def test_what_the_database_refuses(dsn: str) -> None:
+    with pytest.raises(PulseError, match="the database refused: division by zero"):
+        async with checks.connected(Target(dsn, "pulse check"), {}) as connection:
+            await connection.execute("SELECT 1 / 0")

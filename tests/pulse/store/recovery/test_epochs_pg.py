@@ -13,6 +13,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from pulse.common.ids import first_at, uuid7
+from pulse.errors import UnavailableError
 from pulse.store.recovery.epochs import CLOSED, UNWITNESSED, WENT_BACK, EpochStore, Held, HostContact, Witnessed
 from pulse.store.rows import Claim, Completion, Fence
 from pulse.store.statements import STATEMENTS
@@ -385,3 +386,10 @@ def _timed(time_s: float) -> bytes:
 
 async def _in(connection: Sql, seconds: float) -> Any:
     return await connection.fetchval("SELECT clock_timestamp() + $1 * interval '1 second'", seconds)
+
+
+@pytest.mark.usefixtures("own_database")
+async def test_epochs_that_somebody_has_deleted(store: Store, connection: Sql) -> None:
+    await connection.execute("DELETE FROM pulse.epochs")
+    with pytest.raises(UnavailableError, match=r"pulse\.epochs is empty"):
+        await store.epochs.look(ME, None, LEASE_S)

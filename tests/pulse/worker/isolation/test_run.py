@@ -38,6 +38,7 @@ from pulse.worker.isolation.messages import (
     from_cell,
     to_cell,
 )
+from pulse.worker.isolation.rlimits import limited
 from pulse.worker.isolation.run import CellRun
 from tests.support.waiting import until_async
 
@@ -370,3 +371,8 @@ def test_messages_survive_any_cut() -> None:
     for junk in (b"\xff\xff\xff\xff", b"\0\0\0\1\xc1", b"\0\0\0\1\1"):
         with pytest.raises(BadCellError, match=r"malformed|Expected|too long"):
             CellReader(from_cell).feed(junk)
+
+
+def test_a_handler_without_limits_is_called_as_it_is() -> None:
+    handler = make_handler("n", lambda: None, isolate=True)
+    assert limited(handler, -1) is handler
