@@ -63,7 +63,7 @@ def run(connection: object, document: str) -> None:
             raise BadRequestError(f"submit: a {_name(connection)} is async: use `await pulse.sql.submit_async(…)`")
         if "sqlalchemy" in homes:
             value.execute(_of_sqlalchemy(), {"jobs": document})
-        elif homes & {"psycopg", "psycopg2", "django"}:
+        elif homes & {"psycopg", "django"}:
             with value.cursor() as cursor:
                 cursor.execute(_OF_PSYCOPG, (document,))
         else:
@@ -82,7 +82,7 @@ async def run_async(connection: object, document: str) -> None:
         elif _is_async_psycopg(connection):
             async with value.cursor() as cursor:
                 await cursor.execute(_OF_PSYCOPG, (document,))
-        elif homes & {"sqlalchemy", "psycopg", "psycopg2", "django"}:
+        elif homes & {"sqlalchemy", "psycopg", "django"}:
             raise BadRequestError(f"submit_async: a {_name(connection)} blocks: use `pulse.sql.submit(…)`")
         else:
             raise BadRequestError(f"submit_async: a {_name(connection)} is no connection; {_ASYNC} is allowed")
@@ -132,7 +132,7 @@ def _state_of(error: BaseException) -> tuple[str, str]:
     """The SQLSTATE in an error of a driver, or in what it wraps, and its first line; '' without one."""
     inner: Any = error
     while inner is not None:
-        state = getattr(inner, "sqlstate", None) or getattr(inner, "pgcode", None)
+        state = getattr(inner, "sqlstate", None)
         if isinstance(state, str):
             said = getattr(getattr(inner, "diag", None), "message_primary", None) or str(inner)
             return state, said.partition("\n")[0]
