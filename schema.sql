@@ -44,7 +44,7 @@ CREATE TABLE pulse.schema_version (
     installed_at timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 
-INSERT INTO pulse.schema_version (version, release) VALUES (1, '0.1.0.dev3');
+INSERT INTO pulse.schema_version (version, release) VALUES (1, '0.1.0.dev4');
 
 CREATE TYPE pulse.job_status AS ENUM ('PENDING', 'RUNNING', 'COMPLETED', 'RETRYING', 'DEAD_LETTERED', 'CANCELED');
 
@@ -548,11 +548,13 @@ BEGIN
 END
 $install$;
 
--- What is wrong with a job's expiry, in one line; NULL: nothing. An expiry in the past is allowed: a submit whose answer
+-- What is wrong with the times of a job, in one line; NULL: nothing. An expiry in the past is allowed: a submit whose answer
 -- was lost is repeated unchanged.
-CREATE FUNCTION pulse.expiry_problem(run_at timestamptz, expires_at timestamptz, expires_in_s float8) RETURNS text
+CREATE FUNCTION pulse.time_problem(run_at timestamptz, delay_s float8, expires_at timestamptz, expires_in_s float8) RETURNS text
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT CASE
+        WHEN delay_s IS NOT NULL AND run_at IS NOT NULL THEN 'run_at and delay_s are both given; one of them is allowed'
+        WHEN NOT (delay_s >= 0 AND delay_s <= 1e9) THEN format('delay_s is %s; seconds from 0 to 1e9 are allowed', delay_s)
         WHEN expires_in_s IS NOT NULL AND expires_at IS NOT NULL THEN 'expires_at and expires_in_s are both given; one of them is allowed'
         WHEN NOT (expires_in_s > 0 AND expires_in_s <= 1e9) THEN
             format('expires_in_s is %s; seconds above 0, at most 1e9, are allowed', expires_in_s)
@@ -638,16 +640,17 @@ BEGIN
     END IF;
     SELECT k INTO bad FROM jsonb_array_elements(jobs) AS job, jsonb_object_keys(job) AS k
         WHERE k <> ALL (ARRAY['name', 'args', 'topic', 'priority', 'run_at', 'max_attempts', 'timeout_s', 'id', 'expires_at',
-                            'expires_in_s', 'traceparent']) LIMIT 1;
+                            'expires_in_s', 'traceparent', 'delay_s']) LIMIT 1;
     IF bad IS NOT NULL THEN
-        RAISE EXCEPTION 'unknown key "%" in a job; allowed are name, args, topic, priority, run_at, max_attempts, timeout_s, id, expires_at, expires_in_s, traceparent', bad
+        RAISE EXCEPTION 'unknown key "%" in a job; allowed are name, args, topic, priority, run_at, max_attempts, timeout_s, id, expires_at, expires_in_s, traceparent, delay_s', bad
             USING ERRCODE = 'invalid_parameter_value';
     END IF;
 
-    SELECT pulse.expiry_problem(g.run_at, g.expires_at, g.expires_in_s) INTO bad
+    SELECT o.problem INTO bad
     FROM jsonb_array_elements(jobs) AS e(job)
-    CROSS JOIN LATERAL jsonb_to_record(e.job) AS g(run_at timestamptz, expires_at timestamptz, expires_in_s float8)
-    WHERE e.job ?| ARRAY['expires_at', 'expires_in_s'] AND pulse.expiry_problem(g.run_at, g.expires_at, g.expires_in_s) IS NOT NULL
+    CROSS JOIN LATERAL jsonb_to_record(e.job) AS g(run_at timestamptz, delay_s float8, expires_at timestamptz, expires_in_s float8)
+    CROSS JOIN LATERAL (SELECT pulse.time_problem(g.run_at, g.delay_s, g.expires_at, g.expires_in_s)) AS o(problem)
+    WHERE e.job ?| ARRAY['delay_s', 'expires_at', 'expires_in_s'] AND o.problem IS NOT NULL
     LIMIT 1;
     IF bad IS NOT NULL THEN
         RAISE EXCEPTION '%', bad USING ERRCODE = 'invalid_parameter_value';
@@ -660,16 +663,17 @@ BEGIN
 
     WITH given AS MATERIALIZED (
         SELECT coalesce(g.id, pulse.uuid7()) AS id, g.name, coalesce(g.args, '{}') AS args, g.topic, coalesce(g.priority, 0) AS priority,
-               g.run_at, g.max_attempts, g.timeout_s, coalesce(g.expires_at, began + g.expires_in_s * interval '1 second') AS expires_at,
+               coalesce(g.run_at, began + coalesce(g.delay_s, 0) * interval '1 second') AS run_at, g.max_attempts, g.timeout_s,
+               coalesce(g.expires_at, began + g.expires_in_s * interval '1 second') AS expires_at,
                g.traceparent, e.place
         FROM jsonb_array_elements(jobs) WITH ORDINALITY AS e(job, place)
         CROSS JOIN LATERAL jsonb_to_record(e.job) AS g(
             id uuid, name text, args jsonb, topic text, priority smallint, run_at timestamptz, max_attempts int, timeout_s float8,
-            expires_at timestamptz, expires_in_s float8, traceparent text)
+            expires_at timestamptz, expires_in_s float8, traceparent text, delay_s float8)
     ), put AS (
         INSERT INTO pulse.jobs (id, name, topic, args, priority, next_run_at, max_attempts, timeout_s, expires_at, traceparent)
         SELECT g.id, g.name, coalesce(g.topic, h.topic, 'default'), g.args, g.priority,
-               coalesce(g.run_at, began) + (g.place - 1) * interval '1 microsecond',
+               g.run_at + (g.place - 1) * interval '1 microsecond',
                coalesce(g.max_attempts, h.max_attempts, t.max_attempts, (SELECT s.max_attempts FROM pulse.topics s WHERE s.topic = '')),
                coalesce(g.timeout_s, h.timeout_s, t.timeout_s, (SELECT s.timeout_s FROM pulse.topics s WHERE s.topic = '')), g.expires_at,
                g.traceparent
@@ -708,7 +712,7 @@ $$;
 CREATE FUNCTION pulse.submit(
     name text, args jsonb DEFAULT '{}', topic text DEFAULT NULL, priority int DEFAULT 0, run_at timestamptz DEFAULT NULL,
     max_attempts int DEFAULT NULL, timeout_s float8 DEFAULT NULL, id uuid DEFAULT NULL, expires_at timestamptz DEFAULT NULL,
-    expires_in_s float8 DEFAULT NULL, traceparent text DEFAULT NULL
+    expires_in_s float8 DEFAULT NULL, traceparent text DEFAULT NULL, delay_s float8 DEFAULT NULL
 ) RETURNS uuid
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
@@ -728,8 +732,8 @@ BEGIN
         RAISE EXCEPTION 'priority is %; -100 to 100 is allowed', submit.priority USING ERRCODE = 'invalid_parameter_value';
     END IF;
 
-    IF submit.expires_at IS NOT NULL OR submit.expires_in_s IS NOT NULL THEN
-        bad := pulse.expiry_problem(submit.run_at, submit.expires_at, submit.expires_in_s);
+    IF submit.delay_s IS NOT NULL OR submit.expires_at IS NOT NULL OR submit.expires_in_s IS NOT NULL THEN
+        bad := pulse.time_problem(submit.run_at, submit.delay_s, submit.expires_at, submit.expires_in_s);
         IF bad IS NOT NULL THEN
             RAISE EXCEPTION '%', bad USING ERRCODE = 'invalid_parameter_value';
         END IF;
@@ -740,7 +744,8 @@ BEGIN
     END IF;
 
     INSERT INTO pulse.jobs (id, name, topic, args, priority, next_run_at, max_attempts, timeout_s, expires_at, traceparent)
-    SELECT made, submit.name, o.topic, submit.args, coalesce(submit.priority, 0), coalesce(submit.run_at, clock_timestamp()),
+    SELECT made, submit.name, o.topic, submit.args, coalesce(submit.priority, 0),
+           coalesce(submit.run_at, clock_timestamp() + coalesce(submit.delay_s, 0) * interval '1 second'),
            o.max_attempts, o.timeout_s, coalesce(submit.expires_at, clock_timestamp() + submit.expires_in_s * interval '1 second'),
            submit.traceparent
     FROM pulse.resolved_options(submit.name, submit.topic, submit.max_attempts, submit.timeout_s) AS o

@@ -43,6 +43,8 @@ A_SECOND: Final = 200  # jobs, so that charts show a system at work
 BATCH: Final = 20
 # Where this project and its system lie is nobody's business.
 HIDE: Final = """([path, shown]) => {
+    document.body.addEventListener("htmx:beforeRequest", (event) => event.preventDefault());
+    document.body.addEventListener("htmx:beforeSwap", (event) => { event.detail.shouldSwap = false; });
     const walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
     const tidy = (text) => text.replaceAll(path, shown).replace(/\\/tmp\\/pulse-demo-\\w+/g, "/srv/pulse");
     while (walk.nextNode()) walk.currentNode.data = tidy(walk.currentNode.data);

@@ -16,6 +16,7 @@ The public names are here; a module is loaded when the first of its names is use
 - ops: what command line and dashboard share: doctor, metrics, the demonstration
 - protocol: the wire: frames and messages
 - security: TLS, passwords, grants, the codec, redaction
+- sql: submits jobs on a connection of the caller's own
 - store: the database: statements and connections
 - system: Linux: processes, directories, sockets, logs
 - ui: the dashboard
@@ -28,7 +29,9 @@ import importlib
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from pulse import sql
     from pulse.app.app import App
+    from pulse.app.call import Call, call
     from pulse.app.context import Context, Previous
     from pulse.app.handler import Handler
     from pulse.app.outcome import Discard, RetryAfter, Snooze
@@ -48,7 +51,9 @@ if TYPE_CHECKING:
         NotFoundError,
         PulseError,
         RefusedError,
+        ResultError,
         TooLargeError,
+        TransactionError,
         UnauthorizedError,
         UnavailableError,
         UnhandledNameWarning,
@@ -61,6 +66,7 @@ __all__ = [
     "App",
     "AsyncClient",
     "BadRequestError",
+    "Call",
     "Changed",
     "Client",
     "Codec",
@@ -82,6 +88,7 @@ __all__ = [
     "PulseError",
     "Reason",
     "RefusedError",
+    "ResultError",
     "RetryAfter",
     "Schedule",
     "ScheduleOptions",
@@ -93,16 +100,20 @@ __all__ = [
     "TooLargeError",
     "TopicOptions",
     "TopicStats",
+    "TransactionError",
     "UnauthorizedError",
     "UnavailableError",
     "UnhandledNameWarning",
     "Why",
+    "call",
     "connect",
+    "sql",
 ]
 
 _MODULES: Final = {
     "pulse.client.records": ("Changed", "JobPage", "Reason", "SchedulePage", "Stack", "Why"),
     "pulse.app.app": ("App",),
+    "pulse.app.call": ("Call", "call"),
     "pulse.client.client": ("Client",),
     "pulse.client.async_client": ("AsyncClient", "connect"),
     "pulse.security.codec": ("Codec",),
@@ -117,7 +128,9 @@ _MODULES: Final = {
         "NotFoundError",
         "PulseError",
         "RefusedError",
+        "ResultError",
         "TooLargeError",
+        "TransactionError",
         "UnauthorizedError",
         "UnavailableError",
         "UnhandledNameWarning",
@@ -136,6 +149,8 @@ _HOMES: Final = {name: module for module, names in _MODULES.items() for name in 
 def __getattr__(name: str) -> object:
     if name == "__version__":
         return importlib.import_module("pulse.common.version").VERSION
+    if name == "sql":
+        return importlib.import_module("pulse.sql")
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'pulse' has no attribute {name!r}")

@@ -22,10 +22,12 @@ __all__ = [
     "ProtocolError",
     "PulseError",
     "RefusedError",
+    "ResultError",
     "SchemaError",
     "StatementError",
     "StatementTimeoutError",
     "TooLargeError",
+    "TransactionError",
     "UnauthorizedError",
     "UnavailableError",
     "UnhandledNameWarning",
@@ -70,6 +72,14 @@ class SchemaError(PulseError):
 
 class HandlerError(PulseError):
     """A handler is not declared in a way that pulse can run."""
+
+
+class ResultError(PulseError):
+    """A job has no result, or one of another type than was asked for."""
+
+
+class TransactionError(PulseError):
+    """The transaction of a caller's own connection cannot take a statement any more."""
 
 
 class NobodyAnswersError(PulseError):

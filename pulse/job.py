@@ -12,10 +12,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar, overload
 from uuid import UUID
 
+from pulse.common import json_text
 from pulse.common.json_text import JsonValue
+from pulse.errors import ResultError
 
 __all__ = [
     "CATCH_UPS",
@@ -31,6 +33,7 @@ __all__ = [
 ]
 
 _IDENTITY_PARTS: Final = 5
+T = TypeVar("T")
 
 CATCH_UPS: Final = ("skip", "latest", "all")  # what a schedule does with occurrences that were missed
 OVERLAPS: Final = ("allow", "skip", "queue", "cancel")  # and while its earlier job is not finished
@@ -165,6 +168,25 @@ class Job:
     def is_terminal(self) -> bool:
         """Whether it has ended: only an operator's retry can change its status."""
         return self.status in TERMINAL
+
+    @overload
+    def result_as(self, kind: type[T]) -> T: ...
+    @overload  # a union, for example, is no type[T]
+    def result_as(self, kind: object) -> Any: ...  # noqa: ANN401
+    def result_as(self, kind: object) -> Any:
+        """
+        The result as that type: whatever a handler's parameter may be, a dataclass for example.
+
+        Raises:
+            ResultError: The job is not completed, or its result is not of that type.
+        """
+        if self.status is not Status.COMPLETED:
+            reason = f": {self.last_error.partition(chr(10))[0]}" if self.last_error else ""
+            raise ResultError(f"job {self.id} ({self.name}) has no result: it is {self.status}{reason}")
+        try:
+            return json_text.as_type(self.result, kind)
+        except json_text.NotOfTypeError as error:
+            raise ResultError(f"job {self.id} ({self.name}): result{error.place}: {error}") from None
 
     @property
     def process(self) -> HandlerProcess | None:

@@ -12,11 +12,12 @@ import math
 import re
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeGuard
 
 from pulse.app.context import Context
+from pulse.app.parameters import Parameters, resolved
 from pulse.app.retry_on import RetryOn, check_retry_on
 from pulse.common.backoff import ALLOWED, is_backoff
 from pulse.errors import HandlerError
@@ -29,6 +30,7 @@ MAX_TRIES: Final = 10_000  # as in the database
 MAX_SECONDS: Final = 1e9  # as on the wire
 MAX_BYTES: Final = 2**60  # far beyond any machine, and below what the kernel takes
 _NAMES: Final = "__pulse_names__"  # on the function: the names that it was registered under
+_PARAMETERS: Final = "__pulse_parameters__"  # on the function: what it takes
 # The annotation of a name that exists for type checkers only cannot be evaluated: compare its text.
 _WRITTEN_CONTEXT: Final = re.compile(r"(?:^|[^\w.])(?:pulse\.)?Context(?:$|[^\w.])")
 
@@ -41,6 +43,7 @@ class Handler:
     Attributes:
         function: The user's function, unchanged.
         is_async: Runs in the event loop; otherwise in a thread.
+        parameters: What it takes, without its context.
         context_parameter: Name of the parameter that takes the Context; None: it has none.
         topic: Where its jobs wait unless the submit says otherwise; None: the server decides. The same for the next
             three.
@@ -56,6 +59,7 @@ class Handler:
     name: str
     function: Callable[..., Any]
     is_async: bool
+    parameters: Parameters
     context_parameter: str | None = None
     topic: str | None = None
     max_attempts: int | None = None
@@ -98,7 +102,15 @@ def make_handler(name: str, function: Callable[..., Any], **options: Any) -> Han
     _check_word("name", name)
     label = f"handler {name!r}"
     _check_kind(label, function)
-    made = Handler(name, function, _is_async(function), **options)
+    context, parameters = _read(label, function)
+    made = Handler(
+        name,
+        function,
+        is_async=_is_async(function),
+        parameters=Parameters(function, parameters, context),
+        context_parameter=context,
+        **options,
+    )
     if made.topic is not None:
         _check_word("topic", made.topic, label)
     _check_count(label, "max_attempts", made.max_attempts)
@@ -112,7 +124,6 @@ def make_handler(name: str, function: Callable[..., Any], **options: Any) -> Han
     _check_isolation(label, made.isolate, made.max_memory_bytes, made.max_cpu_s)
     return replace(
         made,
-        context_parameter=_context_parameter(label, function),
         timeout_s=_as_float(made.timeout_s),
         stall_s=_as_float(made.stall_s),
         max_cpu_s=_as_float(made.max_cpu_s),
@@ -128,6 +139,7 @@ def mark(handler: Handler) -> None:
     names = (*getattr(handler.function, _NAMES, ()), handler.name)
     try:
         setattr(handler.function, _NAMES, names)
+        setattr(handler.function, _PARAMETERS, handler.parameters)
     except (AttributeError, TypeError):
         return  # a bound method or a builtin takes no attribute; it is submitted by name
 
@@ -151,6 +163,11 @@ def name_of(handler: str | Callable[..., object]) -> str:
     if not names:
         raise HandlerError(f"{shown} is not a handler: register it with @app.handler(name), or submit a name")
     raise HandlerError(f"{shown} is registered as {', '.join(map(repr, names))}: submit one of these names")
+
+
+def parameters_of(handler: Callable[..., object]) -> Parameters | None:
+    """What a registered function takes."""
+    return getattr(handler, _PARAMETERS, None)
 
 
 def _check_word(what: str, value: object, label: str = "handler") -> None:
@@ -208,13 +225,14 @@ def _parts(function: object) -> tuple[object, ...]:
     return (function, getattr(type(function), "__call__", None))  # noqa: B004 - the method itself is wanted
 
 
-def _context_parameter(label: str, function: Callable[..., object]) -> str | None:
+def _read(label: str, function: Callable[..., object]) -> tuple[str | None, Mapping[str, inspect.Parameter]]:
+    """The name of the parameter that takes the context, and all parameters."""
     try:
-        parameters = inspect.signature(function).parameters.values()
+        parameters = inspect.signature(function).parameters
     except (TypeError, ValueError):
         raise HandlerError(f"{label}: the parameters of {function!r:.100} cannot be read") from None
-    found = [parameter.name for parameter in parameters if _takes_context(function, parameter)]
-    for parameter in parameters:
+    found = [parameter.name for parameter in parameters.values() if _takes_context(function, parameter)]
+    for parameter in parameters.values():
         if parameter.kind is inspect.Parameter.POSITIONAL_ONLY:
             raise HandlerError(
                 f"{label}: parameter {parameter.name!r} is positional-only; arguments are passed by keyword"
@@ -223,7 +241,7 @@ def _context_parameter(label: str, function: Callable[..., object]) -> str | Non
         raise HandlerError(
             f"{label}: parameters {', '.join(map(repr, found))} are all annotated pulse.Context; keep one"
         )
-    return found[0] if found else None
+    return (found[0] if found else None), parameters
 
 
 def _takes_context(function: Callable[..., object], parameter: inspect.Parameter) -> bool:
@@ -234,30 +252,14 @@ def _takes_context(function: Callable[..., object], parameter: inspect.Parameter
 
 def _is_context(function: Callable[..., object], annotation: object) -> bool:
     try:
-        resolved = _resolve(function, annotation)
+        found = resolved(function, annotation)
     except Exception:  # noqa: BLE001 - evaluating an annotation runs code of the user's
         return isinstance(annotation, str) and _WRITTEN_CONTEXT.search(annotation) is not None
-    if typing.get_origin(resolved) in {typing.Union, types.UnionType}:
-        return Context in typing.get_args(resolved)
-    return resolved is Context
-
-
-def _resolve(function: Callable[..., object], annotation: object) -> object:
-    """One annotation, evaluated in the function's module: it does not matter if the others fail."""
-
-    def probe() -> None: ...
-
-    inner = function
-    while isinstance(inner, functools.partial):
-        inner = inner.func
-    if not hasattr(inner, "__code__") and not hasattr(inner, "__func__"):
-        inner = getattr(inner, "__call__", inner)  # noqa: B004 - a callable object: its method knows the globals
-    inner = inspect.unwrap(getattr(inner, "__func__", inner))
-    probe.__annotations__ = {"it": annotation}
-    local: dict[str, Any] = {}
-    if inspect.isfunction(inner):
-        local.update(inspect.getclosurevars(inner).nonlocals)
-    return typing.get_type_hints(probe, getattr(inner, "__globals__", {}), local)["it"]
+    if typing.get_origin(found) is typing.Annotated:
+        found = typing.get_args(found)[0]
+    if typing.get_origin(found) in {typing.Union, types.UnionType}:
+        return Context in typing.get_args(found)
+    return found is Context
 
 
 def _is_number(value: object) -> TypeGuard[float]:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal, NamedTuple, TypeAlias, cast
 
+from pulse.app.parameters import ArgumentError
 from pulse.common import json_text
 from pulse.common.text import cut_middle
 
@@ -135,11 +136,21 @@ def classify(value: object) -> Outcome:
 
 def _classify_result(value: object) -> Outcome:
     try:
-        return Outcome("ok", json_text.dumps(value))
+        return Outcome("ok", _result_text(value))
     except json_text.NotStorableError as error:
         return Outcome("error", clean_text(f"result is not storable: {error}"))
-    except json_text.NotJsonError as error:
+    except ValueError as error:
         return Outcome("error", clean_text(f"result is not JSON: {error}"))
+
+
+def _result_text(value: object) -> str:
+    try:
+        return json_text.dumps(value)
+    except json_text.NotJsonError as error:  # a dataclass, a date, a model; trying costs nothing where it is JSON
+        try:
+            return json_text.dumps(json_text.to_json(value))
+        except ValueError:
+            raise error from None
 
 
 def timed_out(timeout_s: float, error: BaseException | None = None) -> Outcome:
@@ -187,6 +198,8 @@ def _classify_error(error: BaseException) -> Outcome:
     match error:
         case Discard():
             return Outcome("discard", clean_text(_text(error)) or "discarded by the handler")
+        case ArgumentError():  # no try would change that
+            return Outcome("discard", clean_text(f"the handler does not take these args: {error}"))
         case RetryAfter():
             return Outcome("retry", (float(error.seconds), clean_text(_text(error))))
         case _:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, TypedDict
 
-from pulse.app.handler import name_of
-from pulse.common.wire_values import args_text, unix_time
+from pulse.app.call import resolve_call
+from pulse.common.wire_values import unix_time
 from pulse.errors import BadRequestError, HandlerError
 from pulse.job import CATCH_UPS, OVERLAPS
 
@@ -83,10 +83,10 @@ def declare(
             raise HandlerError(f"{label}: {name} is {value!r:.100}; seconds are allowed, not negative")
     try:
         to_wire(body)
-        text = args_text(args)
+        name, text = resolve_call(function, args)
     except BadRequestError as error:
         raise HandlerError(f"{label}: {error.message}") from None
-    return Declared(key, {**body, "key": key, "name": name_of(function), "args": text})
+    return Declared(key, {**body, "key": key, "name": name, "args": text})
 
 
 def to_wire(body: dict[str, object]) -> None:

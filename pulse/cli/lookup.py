@@ -19,7 +19,7 @@ from pulse.common.text import cut, printable, shell_word, similar_names
 from pulse.errors import BadRequestError, NotFoundError, PulseError
 from pulse.protocol.answers import JobPageAnswer, SchedulePageAnswer, Worker, WorkerList, read
 
-IdT = TypeVar("IdT", bound="bytes | str")
+T = TypeVar("T")
 IdWord: TypeAlias = bytes | str  # a whole id; or else what a person typed for one
 _MOST_AT_ONCE: Final = 100  # prefixes in a request
 _MOST_SHOWN: Final = 10  # of the things that a word may mean
@@ -49,7 +49,8 @@ def jobs_of(words: Sequence[IdWord]) -> list[bytes]:
         answer = current_server().ask("jobs.find", {"prefixes": batch}, repeatable=True)
         found = read(JobPageAnswer, answer).jobs
         for prefix in batch:
-            there = {one.id: f"{one.status}  {_shown(one.name)}" for one in found if one.id.hex().startswith(prefix)}
+            alike = [one for one in found if one.id.hex().startswith(prefix)]
+            there = {one.id: _id_line(one.id, f"{one.status}  {_shown(one.name)}") for one in alike}
             if not there:
                 raise NotFoundError(f"no job has an id that begins with {prefix}")
             meant[prefix] = _only_one(prefix, "jobs", there.items())
@@ -70,7 +71,7 @@ def schedule_of(word: IdWord) -> bytes:
     found = read(SchedulePageAnswer, answer).schedules
     if not found:
         raise NotFoundError(f"no schedule has the key {word!r:.100}, or an id that begins so{_alike(word)}")
-    return _only_one(word, "schedules", ((one.id, _shown(one.key or one.name)) for one in found))
+    return _only_one(word, "schedules", ((one.id, _id_line(one.id, _shown(one.key or one.name))) for one in found))
 
 
 def worker_of(word: str) -> Worker:
@@ -90,25 +91,25 @@ def worker_of(word: str) -> Worker:
         raise NotFoundError(
             f"no worker here has the name or pid {word!r:.100}, or a name or identity that begins so{more}"
         )
-    identity = _only_one(word, "workers", ((one.identity, _where(one)) for one in meant))
-    return next(one for one in meant if one.identity == identity)
+    return _only_one(word, "workers", ((one, _line_of(one)) for one in meant))
 
 
-def _where(worker: Worker) -> str:
-    return "  ".join([*([] if worker.pid is None else [f"pid {worker.pid}"]), _shown(worker.host or "")])
+def _line_of(worker: Worker) -> str:
+    where = [*([] if worker.pid is None else [f"pid {worker.pid}"]), _shown(worker.host or "")]
+    return "  ".join([printable(worker.name or worker.identity), *where]).rstrip()
 
 
-def _only_one(word: str, things: str, found: Iterable[tuple[IdT, str]]) -> IdT:
+def _only_one(word: str, things: str, found: Iterable[tuple[T, str]]) -> T:
     there = list(found)
     if len(there) == 1:
         return there[0][0]
-    lines = [f"  {_shown_id(identity)}  {what}".rstrip() for identity, what in there[:_MOST_SHOWN]]
+    lines = [f"  {line}" for _, line in there[:_MOST_SHOWN]]
     more = ["  and more"] if len(there) > _MOST_SHOWN else []
     raise BadRequestError("\n".join([f"{word} may mean several {things}; more characters tell which:", *lines, *more]))
 
 
-def _shown_id(identity: IdWord) -> str:
-    return str(UUID(bytes=identity)) if isinstance(identity, bytes) else printable(identity)
+def _id_line(identity: bytes, what: str) -> str:
+    return f"{UUID(bytes=identity)}  {what}"
 
 
 def _shown(name: str) -> str:

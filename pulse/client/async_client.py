@@ -14,17 +14,18 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from os import PathLike
 from types import TracebackType
-from typing import Final, Self, TypeVar, Unpack
+from typing import Any, Final, Self, TypeVar, Unpack, overload
 from uuid import UUID
 
 import anyio
 
+from pulse.app.call import Call, HandlerRef
 from pulse.client import control_requests, requests, schedule_requests
 from pulse.client.async_transport import AsyncTransport
 from pulse.client.control_requests import AuditFilters, TopicOptions
 from pulse.client.discovery import Remote
 from pulse.client.records import Changed, JobPage, SchedulePage, Stack, Why
-from pulse.client.requests import HandlerRef, JobFilters, JobOptions, NewJob, Request
+from pulse.client.requests import JobFilters, JobOptions, NewJob, Request
 from pulse.client.schedule_requests import ScheduleChanges, ScheduleOptions
 from pulse.client.sealing import open_answer, seal_request
 from pulse.common.json_text import JsonValue
@@ -37,6 +38,7 @@ __all__ = ["AsyncClient", "connect"]
 
 TIMEOUT_S: Final = 30.0  # one lease: longer than any restart of the control plane
 AnswerT = TypeVar("AnswerT")
+ResultT = TypeVar("ResultT")
 
 
 def connect(
@@ -125,7 +127,8 @@ class AsyncClient:
         Enqueue one job; returns once it is committed.
 
         Args:
-            handler: Name of the handler, or the function that was registered.
+            handler: ``pulse.call(resize, "a.png", width=64)``; or the function that was registered, whose parameters
+                judge *args*; or the handler's name.
             args: Its keyword arguments; anything that JSON can hold.
             options: See ``JobOptions``: topic, priority, delay_s, run_at, max_attempts, timeout_s, expires_in_s, id ...
 
@@ -141,12 +144,12 @@ class AsyncClient:
         ids = await self.submit_many([{"name": handler, "args": args, **options}])
         return ids[0]
 
-    async def submit_many(self, jobs: Iterable[NewJob]) -> list[UUID]:
+    async def submit_many(self, jobs: Iterable[NewJob | Call[Any]]) -> list[UUID]:
         """
         Enqueue many jobs at once, all or none.
 
         Args:
-            jobs: For each ``name``, ``args``, and the options of ``submit``.
+            jobs: For each ``name``, ``args``, and the options of ``submit``; or a ``pulse.call(…)``.
 
         Returns:
             Their ids, in the same order.
@@ -187,6 +190,27 @@ class AsyncClient:
                 return job
             await anyio.sleep(requests.cut_pause_s(job, pause_s, time.monotonic() - started_s, timeout_s))
         raise AssertionError
+
+    @overload
+    async def result(self, job_id: IdLike, kind: type[ResultT], timeout_s: float | None = None) -> ResultT: ...
+    @overload  # a union, for example, is no type[ResultT]
+    async def result(self, job_id: IdLike, kind: object = Any, timeout_s: float | None = None) -> Any: ...  # noqa: ANN401
+    async def result(self, job_id: IdLike, kind: object = Any, timeout_s: float | None = None) -> Any:
+        """
+        Wait for a job, and return its result.
+
+        Args:
+            job_id: The job.
+            kind: The type of the result, as in ``Job.result_as``; by default it is as JSON has it.
+            timeout_s: Longest wait, seconds; None: for ever.
+
+        Raises:
+            ResultError: The job ended without a result, or with one of another type.
+            TimeoutError: It did not end in time.
+            NotFoundError: There is no such job (any more).
+
+        """
+        return (await self.wait(job_id, timeout_s)).result_as(kind)
 
     async def jobs(self, **filters: Unpack[JobFilters]) -> JobPage:
         """A page of jobs, newest first; see ``JobFilters``: status, topic, error, older_s, limit, after ..."""

@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from typing import Any, Final, Generic, TypedDict, TypeVar, cast
 from uuid import UUID
 
+from pulse.app.call import Call, HandlerRef, resolve_call
 from pulse.app.handler import name_of
 from pulse.app.tracing import current_traceparent
 from pulse.client import records
 from pulse.client.records import Changed, JobPage, Stack, Why
 from pulse.common.ids import uuid7s
-from pulse.common.wire_values import IdLike, TimeLike, args_text, as_id, unix_time
+from pulse.common.wire_values import IdLike, TimeLike, as_id, unix_time
 from pulse.errors import (
     BadRequestError,
     NobodyAnswersError,
@@ -31,7 +32,6 @@ from pulse.protocol import PROTOCOL_VERSION, ErrorBody, Frame, Welcome, answers,
 __all__ = ["JobFilters", "JobOptions", "NewJob", "Request"]
 
 AnswerT = TypeVar("AnswerT")
-HandlerRef = str | Callable[..., Any]
 
 _FIRST_PAUSE_S: Final = 0.01  # a short job is done by then
 _LAST_PAUSE_S: Final = 0.5  # as the server's own poll; 2 requests a second cost nothing
@@ -161,7 +161,7 @@ def welcome_of(frame: Frame) -> Welcome:
     return welcome
 
 
-def submit(jobs: Iterable[NewJob]) -> Request[list[UUID]]:
+def submit(jobs: Iterable[NewJob | Call[Any]]) -> Request[list[UUID]]:
     """Submit all of *jobs*, or none. Each has an id before it is sent, so that the request can be repeated."""
     bodies = [_job_body(job) for job in jobs]
     if not bodies:
@@ -213,7 +213,7 @@ class JobFilters(ListPage, total=False):
 
     status: str | Sequence[str] | None
     topic: str | None
-    name: HandlerRef | None
+    name: str | Callable[..., Any] | None
     schedule: IdLike | None
     error: str | None
     worker: str | None
@@ -313,6 +313,8 @@ _JOB_KEYS: Final = frozenset({"name", "args", *JobOptions.__annotations__})
 
 def _job_body(given: object) -> dict[str, object]:
     """The fields of a job in the request; its id only if it has one."""
+    if isinstance(given, Call):
+        return _job_body({"name": cast("object", given)})
     if not isinstance(given, Mapping):
         raise BadRequestError(f"submit: a job is a mapping with name and args, not {type(given).__name__}")
     job = cast("Mapping[str, Any]", given)
@@ -322,8 +324,7 @@ def _job_body(given: object) -> dict[str, object]:
     if "name" not in job:
         raise BadRequestError("submit: a job has no name")
     body = {key: value for key, value in job.items() if value is not None}
-    body["name"] = name_of(job["name"])
-    body["args"] = args_text(job.get("args"))
+    body["name"], body["args"] = resolve_call(job["name"], job.get("args"))
     if "id" in body:
         body["id"] = as_id(job["id"])
     if "run_at" in body:

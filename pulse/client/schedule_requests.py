@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Final, cast
 from uuid import UUID
 
+from pulse.app.call import HandlerRef, is_call, resolve_call
 from pulse.app.handler import name_of
 from pulse.app.schedule import ScheduleRules, to_wire
 from pulse.client import records
 from pulse.client.records import SchedulePage
-from pulse.client.requests import HandlerRef, Request, given
+from pulse.client.requests import Request, given
 from pulse.common.ids import uuid7
 from pulse.common.wire_values import IdLike, args_text, as_id
 from pulse.errors import BadRequestError
@@ -48,7 +49,8 @@ def create_schedule(name: HandlerRef, args: Mapping[str, object] | None, options
     if len(when) != 1:
         raise BadRequestError(f"schedule: give exactly one of cron, every_s and run_at, not {when or 'none'}")
     to_wire(body)
-    body |= {"name": name_of(name), "args": args_text(args), "id": as_id(options.get("id") or uuid7())}
+    body["name"], body["args"] = resolve_call(name, args)
+    body |= {"id": as_id(options.get("id") or uuid7())}
     return Request("schedules.create", body, records.schedule, repeatable=False)
 
 
@@ -60,10 +62,14 @@ def update_schedule(schedule_id: IdLike, changes: ScheduleChanges) -> Request[Sc
     if len(when) > 1:
         raise BadRequestError(f"schedule: give at most one of cron, every_s and run_at, not {when}")
     to_wire(body)
-    if "name" in changes:
-        body["name"] = name_of(changes["name"])
-    if "args" in body:
-        body["args"] = args_text(body["args"])
+    handler, args = changes.get("name"), changes.get("args")
+    has_args = args is not None or is_call(handler)
+    if handler is None:
+        body |= {"args": args_text(args)} if has_args else {}
+    elif has_args:
+        body["name"], body["args"] = resolve_call(handler, args)
+    else:
+        body["name"] = name_of(cast("str | Callable[..., object]", handler))
     body |= {**dict.fromkeys(unset), "id": as_id(schedule_id)}
     return Request("schedules.update", body, records.schedule, repeatable=False)
 

@@ -1,20 +1,25 @@
 """
-JSON as pulse stores it: strict JSON that PostgreSQL's jsonb can hold.
+JSON as pulse stores it: strict JSON that PostgreSQL's jsonb can hold; and its values as Python types.
 
 NaN and Infinity are not JSON; NUL characters and lone surrogates are, but jsonb refuses them. Both are checked here,
-where the caller gets the error.
+where the caller gets the error. Types are msgspec's (dataclasses, structs, enums, dates, UUIDs and so on), paths and
+models of pydantic; msgspec is loaded when the first value is converted.
 """
 
 from __future__ import annotations
 
+import enum
 import json
 import re
-from typing import Final, TypeAlias
+from collections.abc import Iterator
+from pathlib import PurePath
+from typing import Any, Final, TypeAlias, cast, get_args
 
 JsonValue: TypeAlias = "dict[str, JsonValue] | list[JsonValue] | str | int | float | bool | None"
 
 _decode: Final = json.JSONDecoder().raw_decode
 _encode: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+_STEP: Final = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]")  # of a place in a value
 # An escaped NUL: \u0000 behind an even number of backslashes (an odd number makes it the text of an escape).
 _NUL: Final = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 
@@ -25,6 +30,19 @@ class NotJsonError(ValueError):
 
 class NotStorableError(ValueError):
     """The value is JSON, but PostgreSQL cannot hold it."""
+
+
+class NotOfTypeError(ValueError):
+    """
+    A value is not what its type says; the message: what is.
+
+    Attributes:
+        place: Where in the value, as ``.items[0].price``; '': the value itself.
+    """
+
+    def __init__(self, message: str, place: str = "") -> None:
+        super().__init__(message)
+        self.place = place
 
 
 def dumps(value: object) -> str:
@@ -65,6 +83,61 @@ def loads(text: str) -> JsonValue:
     return found
 
 
+def to_json(value: object) -> object:
+    """
+    *value* as JSON has it.
+
+    Raises:
+        NotOfTypeError: It has no such form.
+    """
+    import msgspec
+
+    try:
+        return msgspec.to_builtins(value, str_keys=True, enc_hook=_dump_other)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise NotOfTypeError(f"it has no form in JSON ({error})") from None
+
+
+def as_type(value: object, kind: object) -> Any:  # noqa: ANN401 - of that kind
+    """
+    A JSON value as *kind* has it.
+
+    Raises:
+        NotOfTypeError: It is none.
+    """
+    import msgspec
+
+    try:
+        return msgspec.convert(value, kind, dec_hook=_load_other)
+    except RecursionError:
+        raise NotOfTypeError("it is nested too deeply") from None
+    except msgspec.ValidationError as error:
+        what, _, place = str(error).partition(" - at `$")
+        raise NotOfTypeError(_allowed(what, kind), place.removesuffix("`")) from None
+
+
+def value_at(value: object, place: str) -> object:
+    """What is at that place in a JSON value, as far as the place can be followed."""
+    end = 0
+    while step := _STEP.match(place, end):
+        try:
+            value = cast("Any", value)[step[1] if step[1] is not None else int(step[2])]
+        except (LookupError, TypeError):
+            break
+        end = step.end()
+    return value
+
+
+def knows_type(kind: object) -> bool:
+    """Whether values can be converted to that type; without this every conversion would fail."""
+    import msgspec
+
+    try:
+        return kind is not Any and all(map(_is_added, _foreign(msgspec.inspect.type_info(kind), set())))
+    except (TypeError, NameError, RecursionError):
+        return False
+
+
 def _is_unicode(text: str) -> bool:
     try:
         text.encode()
@@ -79,3 +152,55 @@ def _reason(error: Exception) -> str:
     except Exception:  # noqa: BLE001 - str() of a user's exception
         text = ""
     return text or type(error).__name__
+
+
+def _allowed(what: str, kind: object) -> str:
+    """What is expected, in words; without the value, which may be a secret."""
+    what = what.replace("`", "")
+    if not what.startswith("Invalid enum value"):
+        return f"{what[:1].lower()}{what[1:]}"
+    values = [one.value for one in cast("Any", kind)] if isinstance(kind, enum.EnumType) else get_args(kind)
+    return f"expected one of {', '.join(map(repr, values))}" if values else "expected one of its values"
+
+
+def _foreign(info: object, seen: set[int]) -> Iterator[object]:
+    """The classes in a type that msgspec itself does not know."""
+    import msgspec
+
+    if id(info) in seen:
+        return
+    seen.add(id(info))
+    if isinstance(info, msgspec.inspect.CustomType):
+        yield info.cls
+    elif isinstance(info, msgspec.Struct):
+        for name in info.__struct_fields__:
+            yield from _foreign(getattr(info, name), seen)
+    elif isinstance(info, tuple):
+        for one in cast("tuple[object, ...]", info):
+            yield from _foreign(one, seen)
+
+
+def _is_added(kind: object) -> bool:
+    return isinstance(kind, type) and (issubclass(kind, PurePath) or hasattr(cast("object", kind), "model_validate"))
+
+
+def _dump_other(value: object) -> object:
+    if isinstance(value, PurePath):
+        return str(value)
+    if hasattr(value, "model_dump"):
+        return cast("Any", value).model_dump(mode="json")
+    raise TypeError(f"objects of type {type(value).__name__} have none")
+
+
+def _load_other(kind: type, value: object) -> object:
+    if issubclass(kind, PurePath):
+        if isinstance(value, str):
+            return kind(value)
+        raise ValueError(f"Expected `str`, got `{type(value).__name__}`")
+    try:
+        return cast("Any", kind).model_validate(value)
+    except ValueError as error:
+        # Without the values, which may be secrets.
+        each = getattr(error, "errors", list[Any])()
+        said = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}".removeprefix(": ") for one in each]
+        raise ValueError("; ".join(said) or "it is refused by its model") from None

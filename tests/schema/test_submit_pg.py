@@ -70,6 +70,12 @@ async def test_all_that_can_be_said(connection: Sql, many: bool) -> None:
 
 
 @BOTH
+async def test_a_delay(connection: Sql, many: bool) -> None:
+    found = await read(connection, await submit(connection, many=many, name="n", delay_s=60))
+    assert (found["next_run_at"] - found["submitted_at"]).total_seconds() == pytest.approx(60, abs=1)
+
+
+@BOTH
 async def test_the_same_submit_twice(connection: Sql, many: bool) -> None:
     """The same id with the same name, topic and args is the same job, in any state and with any other options."""
     identity = await forge(connection, "COMPLETED", args='{"a": 1, "b": 2}')
@@ -119,6 +125,8 @@ REFUSED: Final = [
     ({"name": "n", "args": []}, "args must be a JSON object, not array"),
     ({"name": "n", "args": None}, "args must be a JSON object, not NULL"),
     ({"name": "n", "priority": 101}, "priority is 101; -100 to 100 is allowed"),
+    ({"name": "n", "delay_s": 1, "run_at": "2030-01-01"}, "run_at and delay_s are both given; one of them is allowed"),
+    ({"name": "n", "delay_s": 2e9}, "delay_s is 2000000000; seconds from 0 to 1e9 are allowed"),
     ({"name": "n", "priority": -101}, "priority is -101; -100 to 100 is allowed"),
 ]
 
@@ -141,13 +149,15 @@ async def test_no_priority_is_the_default(connection: Sql) -> None:
     ([{"name": "n"}, 1], "jobs must be a JSON array of objects, and one of them is of type number"),
     (["n"], "jobs must be a JSON array of objects, and one of them is of type string"),
     (
-        [{"name": "n", "delay_s": 1}],
+        [{"name": "n", "delay": 1}],
         (
-            'unknown key "delay_s" in a job; allowed are '
+            'unknown key "delay" in a job; allowed are '
             "name, args, topic, priority, run_at, max_attempts, timeout_s, id, expires_at, expires_in_s, "
-            "traceparent"
+            "traceparent, delay_s"
         ),
     ),
+    ([{"name": "n", "delay_s": 1, "run_at": "2030-1-1"}], "run_at and delay_s are both given; one of them is allowed"),
+    ([{"name": "n", "delay_s": -1}], "delay_s is -1; seconds from 0 to 1e9 are allowed"),
 ], ids=str)  # fmt: skip
 async def test_what_submit_many_refuses(connection: Sql, jobs: object, message: str) -> None:
     with pytest.raises(asyncpg.PostgresError) as caught:

@@ -41,6 +41,10 @@ def test_each_dead_letter_is_logged_once(whole: Whole) -> None:
     pool, jobs = whole.pool("--processes", "1"), whole.jobs()
     expected: dict[UUID, tuple[object, ...]] = {
         jobs.submit("give-up", {"text": "no"}): ("worker", "give-up", "default", 1, "discarded", "ValueError: no"),
+        jobs.submit("give-up", {"txet": "no"}): (
+            "worker", "give-up", "default", 1, "discarded",
+            "the handler does not take these args: argument 'text' is missing; it takes text",
+        ),
         jobs.submit("discard"): ("worker", "discard", "default", 1, "discarded", "no such customer"),
         jobs.submit("retry-after", max_attempts=1): ("worker", "retry-after", "default", 1, "retry", "rate limited"),
         jobs.submit("fail", {"text": "twice"}, max_attempts=2): (
@@ -48,7 +52,7 @@ def test_each_dead_letter_is_logged_once(whole: Whole) -> None:
         ),
         jobs.submit("not-json", max_attempts=1): (
             "worker", "not-json", "default", 1, "error",
-            "result is not JSON: Object of type set is not JSON serializable",
+            "result is not JSON: Object of type object is not JSON serializable",
         ),
         jobs.submit("die-apart"): ("worker", "die-apart", "default", 1, "crashed", "worker process died: SIGKILL"),
         jobs.submit("return-text", {"size": 5_000_000}, max_attempts=1): (

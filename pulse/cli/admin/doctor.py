@@ -175,9 +175,11 @@ def _of_database(settings: Settings, running: RunningSystem, grace_s: float, wit
     import asyncio  # takes 50 ms, which help texts need not wait
 
     from pulse.ops.doctor.finding import Finding, State
-    from pulse.ops.doctor.verdicts import CheckContext, judge
+    from pulse.ops.doctor.running import finding_of
+    from pulse.ops.doctor.verdicts import CheckContext, judge, without_answers
     from pulse.system.directories import server_state_dir
 
+    told = list(map(finding_of, running.status.findings or ()))
     try:
         from pulse.cli.admin.check import choose_dsn
         from pulse.common.dsn import database_of
@@ -188,6 +190,7 @@ def _of_database(settings: Settings, running: RunningSystem, grace_s: float, wit
         if missing is None:
             raise
         yield Finding("database", State.SKIPPED, missing.message)
+        yield from without_answers(told, "the database is not asked")
         return
     database = running.status.database
     try:
@@ -196,10 +199,11 @@ def _of_database(settings: Settings, running: RunningSystem, grace_s: float, wit
         yield Finding(
             "database", State.SKIPPED, error.format_message(), details=(), advice=("PULSE_DSN=… pulse doctor",)
         )
+        yield from without_answers(told, "the database is not asked")
         return
     seen = asyncio.run(look(dsn, max(1.0, within_s)))
     newest = newest_of(server_state_dir(os.environ, settings.state_dir), database_of(dsn))
-    known = CheckContext(seen.shown, expected_indexes(), served=_served(running), newest=newest)
+    known = CheckContext(seen.shown, expected_indexes(), served=_served(running), newest=newest, told=told)
     yield from judge(seen, known, grace_s=grace_s)
 
 

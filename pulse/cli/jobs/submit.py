@@ -182,7 +182,7 @@ def _send(client: Client, jobs: Sequence[dict[str, object]], warned: set[str]) -
     for unhandled in answer.unhandled:
         if unhandled.name not in warned:
             warned.add(unhandled.name)
-            click.echo(f"warning: {unhandled_text(unhandled)}", err=True)
+            click.echo(f"pulse: {unhandled_text(unhandled)}", err=True)
     return [UUID(bytes=one) for one in answer.ids]
 
 

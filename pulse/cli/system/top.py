@@ -39,6 +39,7 @@ Body = Mapping[str, object]
 
 _INTERVAL_S: Final = 1.0
 _ANSWER_S: Final = 0.8  # with the interval, a silence shows within two seconds
+_STATS_S: Final = 1.3  # while the database is away, the dispatcher gives up on it after 1 s
 _STATUS_EVERY_S: Final = 5.0  # it counts jobs, which is no work for every second
 _KEY_S: Final = 0.1
 _TOPICS: Final = 200
@@ -60,7 +61,7 @@ class TopSource:
         self._status: dict[str, object] = {}
         self._status_s = float("-inf")
         self._silent: Mapping[str, str] = {}
-        self._findings: object = None
+        self._overall: Body = {}
         self.bodies: dict[str, object] = {}
         self.failures: list[PulseError] = []  # of the last look
 
@@ -68,9 +69,10 @@ class TopSource:
         """How it stands now; a silent dispatcher shows in less than a second."""
         was_silent = "dispatcher" in self._silent
         is_due = was_silent or time.monotonic() - self._status_s >= _STATUS_EVERY_S
-        asked = TimedCall(self._ask_dispatcher, _ANSWER_S)
+        asked = TimedCall(self._ask_workers, _ANSWER_S)  # it knows these by itself; all else waits for the database
+        counted, listed = TimedCall(self._ask_stats, _STATS_S), TimedCall(self._ask_jobs, _ANSWER_S)
         wanted = TimedCall(self._ask_supervisor, SUPERVISOR_S) if is_due else None
-        judged = TimedCall(self._ask_findings, DISPATCHER_S) if is_due else None
+        overall = TimedCall(self._ask_overall, DISPATCHER_S) if is_due else None
         told = asked.answer()
         silent: dict[str, str] = {}
         self.failures = [told] if isinstance(told, PulseError) else []
@@ -85,15 +87,17 @@ class TopSource:
                 self.failures.append(supervisor)
             self._status = {} if isinstance(supervisor, PulseError) else dict(supervisor)
             self._status_s = time.monotonic()
-        if judged is not None and "dispatcher" not in silent:
-            findings = judged.answer()
-            self._findings = None if isinstance(findings, PulseError) else findings.get("findings")
+        if overall is not None and "dispatcher" not in silent:
+            found = overall.answer()
+            self._overall = {} if isinstance(found, PulseError) else found
         self._silent = silent
-        return self._snapshot({} if isinstance(told, PulseError) else told, silent)
+        answers = (told, counted.answer(), listed.answer()) if not isinstance(told, PulseError) else ()
+        known = [one for one in answers if not isinstance(one, PulseError)]
+        return self._snapshot({key: value for one in known for key, value in one.items()}, silent)
 
     def _snapshot(self, told: Body, silent: Mapping[str, str]) -> TopSnapshot:
         workers = told.get("workers")
-        known = {"workers": workers, "findings": self._findings} if workers is not None else None
+        known = {**self._overall, "workers": workers} if workers is not None else None
         body = merge(self._status or None, known)
         self.bodies = {"status": body, "silent": dict(silent), **told}
         found = told.get("stats")
@@ -110,24 +114,24 @@ class TopSource:
     def _ask_supervisor(self) -> Body:
         return self._server.ask_supervisor("status", timeout_s=SUPERVISOR_S)
 
-    def _ask_findings(self) -> Body:
+    def _ask_overall(self) -> Body:
         return self._server.ask("status", repeatable=True, timeout_s=DISPATCHER_S)
 
-    def _ask_dispatcher(self) -> Body:
-        """All of it over one connection."""
+    def _ask_workers(self) -> Body:
+        return {"workers": self._server.ask("workers.list", repeatable=True, timeout_s=_ANSWER_S)["workers"]}
+
+    def _ask_stats(self) -> Body:
+        body = {"topics": _TOPICS, "history_s": 0}
+        return {"stats": self._server.ask("stats", body, repeatable=True, timeout_s=_STATS_S)}
+
+    def _ask_jobs(self) -> Body:
         page = {"limit": _JOBS, "oldest": True, "brief": True}
+        wanted: dict[str, Body] = {"running": {"status": ["RUNNING"]}, "waiting": {"status": _WAITING, "due": True}}
         with self._server.client(_ANSWER_S) as client:
-
-            def ask(kind: str, body: Body | None = None) -> Body:
-                return client.request(kind, body, repeatable=True)
-
-            found: dict[str, object] = {"stats": ask("stats", {"topics": _TOPICS, "history_s": 0})}
-            found["workers"] = ask("workers.list")["workers"]
-            wanted: dict[str, Body] = {"running": {"status": ["RUNNING"]}, "waiting": {"status": _WAITING, "due": True}}
-            for name, filters in wanted.items():
-                with contextlib.suppress(PulseError):  # the database is away: the rest is worth seeing
-                    found[name] = ask("jobs.list", {**page, **filters})["jobs"]
-            return found
+            return {
+                name: client.request("jobs.list", {**page, **filters}, repeatable=True)["jobs"]
+                for name, filters in wanted.items()
+            }
 
 
 def _jobs(rows: object) -> tuple[JobInfo, ...]:

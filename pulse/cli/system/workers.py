@@ -13,9 +13,10 @@ from pulse.cli.options import TextParam
 from pulse.cli.output.render import Cell, Column, Line, Screen, Table, foreign, write_document
 from pulse.cli.server import current_server
 from pulse.common.text import count
-from pulse.ops.worker_text import load_of, state_of
+from pulse.ops.worker_text import STATES, load_of, state_of
 from pulse.protocol.answers import Worker, WorkerList, read
 
+_IS: Final = {STATES["stopped"]: "is stopped (SIGSTOP)", STATES["blocked"]: "hangs", "silent": "is silent"}
 _COLUMNS: Final = (
     Column("name", least=8),
     Column("pid", right=True),
@@ -37,8 +38,24 @@ _COLUMNS: Final = (
 @click.pass_context
 def workers(ctx: click.Context, *, as_json: bool) -> None:
     """List the handler processes that are connected: who they are, what they serve, how busy they are."""
-    if ctx.invoked_subcommand is not None:
-        return
+    if ctx.invoked_subcommand is None:
+        _list(as_json=as_json)
+
+
+@workers.command("list", epilog=examples("pulse ctl workers list"))
+@click.option("--json", "as_json", is_flag=True, help='Print {"workers": [...]}.')
+@click.pass_context
+def list_workers(ctx: click.Context, *, as_json: bool) -> None:
+    """Do the same as without a command."""
+    _list(as_json=_is_json(ctx, as_json))
+
+
+def _is_json(ctx: click.Context, as_json: bool) -> bool:
+    """Whether --json is given, after the command or before it."""
+    return as_json or (ctx.parent is not None and bool(ctx.parent.params["as_json"]))
+
+
+def _list(*, as_json: bool) -> None:
     answer = current_server().ask("workers.list", repeatable=True)
     if as_json:
         write_document(answer)
@@ -65,16 +82,19 @@ def drain(ctx: click.Context, worker: str, *, as_json: bool) -> None:
     """
     server, meant = current_server(), worker_of(worker)
     server.ask("workers.drain", {"worker": meant.identity})
-    if as_json or (ctx.parent is not None and ctx.parent.params["as_json"]):
+    if _is_json(ctx, as_json):
         write_document({"identity": meant.identity, "name": meant.name, "pid": meant.pid, "host": meant.host})
         return
     finishes = f"It finishes {count(meant.started, 'job')}, then it ends" if meant.started else "It ends"
-    Screen().lines(
-        [
-            [foreign(meant.name or meant.identity, "bold"), foreign(f"{_place(meant)} gets no more jobs.")],
-            [Cell(f"{finishes}, and its pool starts a new process in its place.")],
-        ]
-    )
+    lines: list[Line] = [
+        [foreign(meant.name or meant.identity, "bold"), foreign(f"{_place(meant)} gets no more jobs.")],
+        [Cell(f"{finishes}, and its pool starts a new process in its place.")],
+    ]
+    how = state_of(meant)
+    if how:
+        said = f"It {_IS[how]}: nothing happens until it goes on." if how in _IS else "It drains already."
+        lines.append([Cell(said, "yellow")])
+    Screen().lines(lines)
 
 
 def _place(worker: Worker) -> str:

@@ -28,12 +28,14 @@ class CheckContext:
         expected: Names of indexes.
         served: Topics that connected workers serve; None: not known.
         newest: Cluster -> the newest timeline that this host has seen of it.
+        told: What the dispatcher has found.
     """
 
     shown: str = ""
     expected: Sequence[str] = ()
     served: Collection[str] | None = None
     newest: Mapping[str, int] = field(default_factory=dict[str, int])
+    told: Sequence[Finding] = ()
 
 
 def judge(seen: DatabaseAnswers, known: CheckContext, *, grace_s: float) -> Iterator[Finding]:
@@ -49,6 +51,7 @@ def judge(seen: DatabaseAnswers, known: CheckContext, *, grace_s: float) -> Iter
         is_pooler = any(map(seen.away.__contains__, _PREFIXES))
         hint = ("That is what PgBouncer says: let pulse connect directly.",) if is_pooler else ()
         yield Finding("database", State.WRONG, seen.away, details=(), advice=(*hint, *AWAY))
+        yield from without_answers(known.told, "the database does not answer")
         return
     for check, verdict in verdicts(known).items():
         question = CHECKS[check].question
@@ -57,6 +60,13 @@ def judge(seen: DatabaseAnswers, known: CheckContext, *, grace_s: float) -> Iter
             yield Finding(check, State.SKIPPED, seen.failed.get(question) or "not asked")
         else:
             yield verdict(rows, grace_s)
+
+
+def without_answers(told: Sequence[Finding], why: str) -> Iterator[Finding]:
+    """The checks after ``database``, of one that is not asked: as the dispatcher *told*, as in `status`, or skipped."""
+    known = {one.check: one for one in told}
+    for check in list(verdicts(CheckContext()))[1:]:
+        yield known.get(check) or Finding(check, State.SKIPPED, why)
 
 
 def verdicts(known: CheckContext) -> dict[str, Verdict]:

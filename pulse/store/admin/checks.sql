@@ -66,7 +66,7 @@ FROM (VALUES
     ('trigger', 'dispatch_control', 'gate_opened'), ('trigger', 'topics', 'topics_changed'),
     ('function', 'backoff_s', 'backoff_s'), ('function', 'check_schedule', 'check_schedule'),
     ('function', 'checked_priority', 'checked_priority'), ('function', 'create_schedule', 'create_schedule'),
-    ('function', 'delete_schedule', 'delete_schedule'), ('function', 'expiry_problem', 'expiry_problem'),
+    ('function', 'delete_schedule', 'delete_schedule'), ('function', 'time_problem', 'time_problem'),
     ('function', 'is_stored', 'is_stored'), ('function', 'is_stored_unseen', 'is_stored_unseen'), ('function', 'jittered', 'jittered'),
     ('function', 'note', 'note'), ('function', 'notify_work', 'notify_work'), ('function', 'open_gate', 'open_gate'),
     ('function', 'pause_schedule', 'pause_schedule'), ('function', 'resolved_options', 'resolved_options'),

@@ -111,7 +111,7 @@ GRANT INSERT (id, name, topic, args, priority, next_run_at, max_attempts, timeou
 GRANT SELECT (name, topic, max_attempts, timeout_s) ON pulse.handlers TO :"submit";
 GRANT SELECT (topic, max_attempts, timeout_s) ON pulse.topics TO :"submit";
 GRANT SELECT, UPDATE ON SEQUENCE pulse.work_notified TO :"submit";
-GRANT EXECUTE ON FUNCTION pulse.submit, pulse.submit_many, pulse.expiry_problem, pulse.is_stored, pulse.is_stored_unseen,
+GRANT EXECUTE ON FUNCTION pulse.submit, pulse.submit_many, pulse.time_problem, pulse.is_stored, pulse.is_stored_unseen,
     pulse.notify_work, pulse.resolved_options, pulse.tell, pulse.uuid7 TO :"submit";
 
 GRANT SELECT (id, submitted_at, next_run_at, started_at, lease_until, completed_at, occurrence, expires_at, timeout_s, schedule_id, attempts,

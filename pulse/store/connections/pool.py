@@ -123,7 +123,7 @@ async def connect(
 
 
 def _translated(error: Exception, target: Target) -> ConfigError | UnavailableError:
-    reason = str(error) or type(error).__name__
+    reason = str(error) or ("it is silent" if isinstance(error, TimeoutError) else type(error).__name__)
     if isinstance(error, asyncpg.PostgresError) and error.sqlstate in REFUSED_SQLSTATES:
         return ConfigError(f"PULSE_DSN {target.shown}: {reason}")
     if isinstance(error, (asyncpg.ClientConfigurationError, ValueError)) and not isinstance(error, OSError):

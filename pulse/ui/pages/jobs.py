@@ -51,7 +51,7 @@ class StateTab:
 
 def tabs_of(filters: Filters, standing: SystemSnapshot, found: FoundCounts | None = None) -> list[StateTab]:
     """The tabs; they keep all other filters. *found*: how many jobs match these, where there are some."""
-    counts = _counts(standing) if _is_bare(filters) else {} if found is None else _found(found)
+    counts: Mapping[str, str] = _counts(standing) if _is_bare(filters) else {} if found is None else _found(found)
     made: list[StateTab] = []
     for name, statuses, due in TABS:
         wanted = replace(filters, status=statuses, due=due, after="")

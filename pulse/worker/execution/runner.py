@@ -273,6 +273,7 @@ def arguments_for(attempt: Attempt, handler: Handler, link: Callable[[Attempt], 
     Raises:
         ValueError: The job's args are not JSON.
         TypeError: They are not an object.
+        ArgumentError: The handler does not take them.
         UnreadableError: They are encrypted with a key that is missing here.
     """
     arguments = json_text.loads(attempt.job.args)
@@ -283,7 +284,7 @@ def arguments_for(attempt: Attempt, handler: Handler, link: Callable[[Attempt], 
             raise UnreadableError(f"args are {error}") from None
     if not isinstance(arguments, dict):
         raise TypeError("args are not an object")
-    given: dict[str, Any] = arguments
+    given = handler.parameters.decoded(arguments)
     if handler.context_parameter is not None:
         given[handler.context_parameter] = _context(attempt, link(attempt))
     return given

@@ -20,6 +20,7 @@ import pulse
 from pulse import Discard, RetryAfter, Snooze
 from pulse.app.handler import make_handler
 from pulse.app.outcome import ERROR_MAX_BYTES, Outcome, classify, clean_text, crashed, describe, stalled, timed_out
+from pulse.app.parameters import ArgumentError
 from pulse.errors import HandlerError
 from pulse.protocol import Assignment
 from pulse.worker.execution.attempt import Attempt
@@ -61,7 +62,9 @@ def raised(error: BaseException) -> BaseException:
     (asyncio.CancelledError(), Outcome("error", "CancelledError")),
     (UnprintableError(), Outcome("error", "UnprintableError: <unprintable: its str() raises SystemExit>")),
     (math.nan, Outcome("error", "result is not JSON: Out of range float values are not JSON compliant")),
-    (uuid.UUID(int=1), Outcome("error", "result is not JSON: Object of type UUID is not JSON serializable")),
+    (uuid.UUID(int=1), Outcome("ok", f'"{uuid.UUID(int=1)}"')),
+    (object(), Outcome("error", "result is not JSON: Object of type object is not JSON serializable")),
+    (ArgumentError("x: expected int"), Outcome("discard", "the handler does not take these args: x: expected int")),
     ("a\0b", Outcome("error", "result is not storable: it contains a NUL character")),
     ("\ud800", Outcome("error", "result is not storable: it contains a lone surrogate")),
 ])  # fmt: skip

@@ -49,6 +49,7 @@ READING = {
         "jobs.stack", ("worker", "pid", "stack"), 'attempt 2, pid 7, h/b/1/7.8/w\n\nFile "a.py"'
     ),
     "ctl workers": Told("workers.list", ("workers",), "0/10 +1  images, default  resize\n"),
+    "ctl workers list": Told("workers.list", ("workers",), "0/10 +1  images, default  resize\n"),
     "ctl dispatch status": GATE,
     "ctl schedules list": Told("schedules.list", ("schedules", "next"), "30 6 * * 1-5 Europe/Berlin  in "),
     f"ctl schedules get {SCHEDULE}": SCHEDULED,
@@ -488,3 +489,12 @@ def test_top_says_what_status_says(server: FakeDispatcher) -> None:
     server._script = {**server._script, "status": {**status, "findings": found}}
     for line in ("ctl status", "ctl top --once"):
         assert "unhandled: 500 jobs of 'sned_mail'" in pulse(server.directory, line).out
+
+
+def test_top_while_the_database_is_away(server: FakeDispatcher) -> None:
+    """The dispatcher answers what it knows by itself: it is not the one that is silent."""
+    away = UnavailableError("the database is away")
+    server._script = {**server._script, "stats": away, "jobs.list": away}
+    done = pulse(server.directory, "ctl top --once")
+    assert "workers     1 connected" in done.out
+    assert "does not answer" not in done.out

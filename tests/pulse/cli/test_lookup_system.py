@@ -131,14 +131,23 @@ def test_a_word_for_no_worker_or_several(server: FakeDispatcher) -> None:
     server._script = {**server._script, "workers.list": {"workers": [worker(1, 77), worker(10, None)]}}
     assert pulse(server.directory, "ctl workers drain shop").err.splitlines() == [
         "pulse: shop may mean several workers; more characters tell which:",
-        "pulse:   1f/b/1/77.7/shop-9-1  pid 77  shop",
-        "pulse:   1f/b/1/None.7/shop-9-10",
+        "pulse:   shop-9-1  pid 77  shop",
+        "pulse:   shop-9-10",
     ]
     none = "pulse: no worker here has the name or pid {!r}, or a name or identity that begins so; {}\n"
     for word, more in (("shpo-9-1", "similar names: shop-9-1, shop-9-10"), ("None", "pulse ctl workers lists them")):
         done = pulse(server.directory, f"ctl workers drain {word}")
         assert (done.code, done.err) == (1, none.format(word, more))
     assert server.bodies("workers.drain") == []
+
+
+@pytest.mark.parametrize(("how", "says"), [
+    ({"condition": "stopped"}, "It is stopped (SIGSTOP): nothing happens until it goes on."),
+    ({"draining": True}, "It drains already."),
+])  # fmt: skip
+def test_a_worker_that_hears_nothing_of_it(server: FakeDispatcher, how: dict[str, object], says: str) -> None:
+    server._script = {**server._script, "workers.list": {"workers": [{**worker(1, 77), **how}]}}
+    assert pulse(server.directory, "ctl workers drain shop-9-1").out.splitlines()[-1] == says
 
 
 @pytest.mark.parametrize("line", ["ctl workers drain shop-9-1 --json", "ctl workers --json drain shop-9-1"])

@@ -171,7 +171,7 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "schedules.create": lambda client: client.schedules_create(resize, {"path": "a"}, every_s=5),
     "schedules.get": lambda client: client.schedules_get(JOB),
     "schedules.list": lambda client: client.schedules_list(),
-    "schedules.update": lambda client: client.schedules_update(JOB, cron="@daily", name=resize, args={"b": 1}),
+    "schedules.update": lambda client: client.schedules_update(JOB, cron="@daily", name=resize, args={"path": "b"}),
     "schedules.pause": lambda client: client.schedules_pause(JOB),
     "schedules.resume": lambda client: client.schedules_resume(JOB),
     "schedules.trigger": lambda client: client.schedules_trigger(JOB),

@@ -22,7 +22,7 @@ TABLES: Final = frozenset(
 SEQUENCES: Final = frozenset({"audit_id_seq", "work_notified"})
 FUNCTIONS: Final = frozenset(
     {
-        "backoff_s", "check_schedule", "checked_priority", "create_schedule", "delete_schedule", "expiry_problem", "is_stored",
+        "backoff_s", "check_schedule", "checked_priority", "create_schedule", "delete_schedule", "time_problem", "is_stored",
         "is_stored_unseen", "jittered", "note", "notify_work", "open_gate", "pause_schedule", "resolved_options",
         "resume_schedule", "set_schedule", "set_topic", "submit", "submit_many", "tell", "tell_topics", "trigger_schedule", "update_schedule", "uuid7",
     }
@@ -57,7 +57,7 @@ CALLS: Final = {
         "uuid7",
     },
     "submit": {
-        "submit", "submit_many", "expiry_problem", "is_stored", "is_stored_unseen", "notify_work", "resolved_options", "tell", "uuid7",
+        "submit", "submit_many", "time_problem", "is_stored", "is_stored_unseen", "notify_work", "resolved_options", "tell", "uuid7",
     },
     "read": set[str](),
     "public": set[str](),

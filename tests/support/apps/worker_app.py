@@ -35,7 +35,7 @@ ENDS: Final[Mapping[str, Callable[[], object]]] = {
     "exit": lambda: sys.exit(3),
     "interrupt": lambda: _raise(KeyboardInterrupt()),  # what Ctrl-C raises
     "unprintable": lambda: _raise(UnprintableError()),
-    "not-json": lambda: {1, 2},
+    "not-json": lambda: object(),  # noqa: PLW0108 - a class is no handler
     "snooze": lambda: pulse.Snooze(7),
     "discard": lambda: _raise(pulse.Discard("no such customer")),
 }

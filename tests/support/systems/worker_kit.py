@@ -31,7 +31,7 @@ ENDINGS: Final[Mapping[str, tuple[str, object]]] = {
     "cancel-itself": ("error", "CancelledError"),
     "unprintable": ("error", "UnprintableError: <unprintable: its str() raises RuntimeError>"),
     "unprintable-plain": ("error", "UnprintableError: <unprintable: its str() raises RuntimeError>"),
-    "not-json": ("error", "result is not JSON: Object of type set is not JSON serializable"),
+    "not-json": ("error", "result is not JSON: Object of type object is not JSON serializable"),
     "snooze": ("snooze", 7.0),
     "discard": ("discard", "no such customer"),
     "retry-after": ("retry", [9.5, "rate limited"]),

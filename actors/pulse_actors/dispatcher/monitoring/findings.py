@@ -20,8 +20,10 @@ from pulse.store.admin.doctor import FindingStore, expected_indexes
 
 EVERY_S: Final = 5.0  # between two looks
 SHARE: Final = 0.02  # of the time, for looking
+MOST_PAUSE_S: Final = 30.0  # also after a look that took long, as during an outage: what is wrong after it must show
 WAIT_S: Final = 0.3  # for a look that a client asked for; then the last one is returned
-OLD_S: Final = 60.0  # older findings are dropped
+FIRST_S: Final = 0.5  # for a look without which nothing is known; `status` waits for 1 s
+OLD_S: Final = 150.0  # older answers are dropped: a monitoring that asks each minute or two gets the last ones at least
 GRACE_S: Final = 60.0  # as in the doctor
 ASKED: Final = {one.question for one in CHECKS.values() if one.everywhere and one.question}
 
@@ -47,6 +49,7 @@ class Findings:
         self._served = served
         self._own_findings = own_findings
         self._expected = expected_indexes()
+        self._answers: dict[str, tuple[float, Sequence[Row]]] = {}  # of each question the last one, and when
         self._found: list[Finding] = []
         self._looked_s = float("-inf")
         self._wanted = anyio.Event()
@@ -58,26 +61,38 @@ class Findings:
             await self._wanted.wait()
             self._wanted = anyio.Event()
             began_s = time.monotonic()
-            rows = {question: await self._store.ask(question) for question in sorted(ASKED)}
-            self._found = judge(rows, CheckContext(expected=self._expected, served=self._served()))
+            for question in sorted(ASKED):
+                rows = await self._store.ask(question)
+                if rows is not None:  # else the last answer counts: an outage ends nothing that was wrong before
+                    self._answers[question] = time.monotonic(), rows
             self._looked_s = time.monotonic()
+            known = {question: rows for question, (at_s, rows) in self._answers.items() if not self._is_old(at_s)}
+            self._found = judge(known, CheckContext(expected=self._expected, served=self._served()))
             looked, self._looked = self._looked, anyio.Event()
             looked.set()
-            await anyio.sleep(max(EVERY_S, (self._looked_s - began_s) / SHARE))
+            await anyio.sleep(pause_s(self._looked_s - began_s))
 
     async def current(self, wait_s: float = WAIT_S) -> list[Finding]:
         """What is wrong, and the warnings, as of the last seconds; waits up to *wait_s* for a look that is due."""
         if time.monotonic() - self._looked_s >= EVERY_S:
             looked = self._looked
             self._wanted.set()
-            with anyio.move_on_after(wait_s):
+            with anyio.move_on_after(FIRST_S if wait_s and self._is_old(self._looked_s) else wait_s):
                 await looked.wait()
-        is_old = time.monotonic() - self._looked_s >= OLD_S
-        return bad_of([*self._own_findings(), *([] if is_old else self._found)])
+        return bad_of([*self._own_findings(), *([] if self._is_old(self._looked_s) else self._found)])
+
+    @staticmethod
+    def _is_old(at_s: float) -> bool:
+        return time.monotonic() - at_s >= OLD_S
 
     async def snapshot(self) -> Finding | None:
         """What keeps dead rows from being removed; None: nothing."""
         return next((one for one in await self.current() if one.check == "xmin"), None)
+
+
+def pause_s(took_s: float) -> float:
+    """The pause after a look that took so long."""
+    return min(MOST_PAUSE_S, max(EVERY_S, took_s / SHARE))
 
 
 def judge(rows: Mapping[str, Sequence[Row] | None], known: CheckContext) -> list[Finding]:

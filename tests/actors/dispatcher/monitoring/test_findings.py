@@ -41,11 +41,12 @@ class Asked:
     def __init__(self) -> None:
         self.count = 0
         self.gate = anyio.Event()
+        self.is_away = False
 
     async def ask(self, question: str) -> list[Mapping[str, Any]] | None:
         self.count += 1
         await self.gate.wait()
-        return [HOLDER] if question == "xmin" else None
+        return [HOLDER] if question == "xmin" and not self.is_away else None
 
 
 @pytest.mark.anyio
@@ -73,3 +74,28 @@ async def test_it_looks_while_somebody_asks(monkeypatch: pytest.MonkeyPatch) -> 
         monkeypatch.setattr(findings, "OLD_S", 0.0)
         assert await found.current() == []
         tasks.cancel_scope.cancel()
+
+
+@pytest.mark.anyio
+async def test_an_outage_ends_nothing_that_was_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last answers count while there are no new ones, until they are old."""
+    monkeypatch.setattr(findings, "EVERY_S", 0.0)
+    store = Asked()
+    store.gate.set()
+    found = Findings(cast("FindingStore", store))
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(found.run)
+        assert [one.check for one in await found.current()] == ["xmin"]
+        store.is_away = True
+        for _ in range(2):
+            await anyio.wait_all_tasks_blocked()
+            assert [one.check for one in await found.current()] == ["xmin"]
+        assert store.count >= 2 * len(ASKED)
+        monkeypatch.setattr(findings, "OLD_S", -1.0)
+        assert await found.current() == []
+        tasks.cancel_scope.cancel()
+
+
+def test_the_pause_after_a_look() -> None:
+    """Looking takes a fiftieth of the time at most; but after one that an outage made long, the next one comes soon."""
+    assert [findings.pause_s(took_s) for took_s in (0.01, 0.2, 20.0)] == [5.0, 10.0, 30.0]

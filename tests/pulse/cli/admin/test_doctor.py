@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pulse.cli.admin.doctor import RunningSystem, _ask_running, _is_embedded, _told
+from pulse.cli.admin.doctor import RunningSystem, _ask_running, _is_embedded, _of_database, _told
 from pulse.cli.system.status_page import finding_lines
 from pulse.config import Settings
 from pulse.ops.doctor.finding import Finding, State
@@ -38,6 +39,19 @@ def test_without_a_runtime_directory_nobody_is_asked() -> None:
 def test_statements_are_what_the_server_says(answer: dict[str, Any], state: State, text: str) -> None:
     found = _told(running(**answer), "statements")
     assert (found.state, found.text) == (state, text)
+
+
+def test_a_database_that_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without its DSN, or asyncpg, what the dispatcher has found counts: `status` says the same."""
+    answer = {"findings": [{"id": "topics", "severity": "wrong", "text": "nobody serves it"}]}
+    monkeypatch.delenv("PULSE_DSN", raising=False)
+    nowhere = Settings(state_dir=STATE_DIR / "none")
+    without_dsn = list(_of_database(nowhere, running(**answer), 60.0, 1.0))
+    monkeypatch.setitem(sys.modules, "asyncpg", None)
+    monkeypatch.delitem(sys.modules, "pulse.store.admin.doctor", raising=False)
+    for first, *others in (without_dsn, list(_of_database(nowhere, running(**answer), 60.0, 1.0))):
+        assert (first.check, first.state) == ("database", State.SKIPPED)
+        assert [(one.check, one.text) for one in others if one.state is State.WRONG] == [("topics", "nobody serves it")]
 
 
 @pytest.mark.parametrize(("named", "told", "is_embedded"), [

@@ -315,6 +315,16 @@ def test_every_question_has_an_answer() -> None:
     assert is_strict == [(True, True), (True, False), (False, False)]
 
 
+def test_a_database_that_is_away() -> None:
+    """No check is silent: each is skipped, or as the dispatcher found it before, which is what `status` says."""
+    told = Finding("gate", State.WARNING, "all is paused")
+    first, *others = judge(DatabaseAnswers("dsn", away="it is away"), CheckContext(told=[told]), grace_s=GRACE_S)
+    assert (first.check, first.state, first.text) == ("database", State.WRONG, "it is away")
+    assert [one.check for one in others] == list(verdicts(CheckContext()))[1:]
+    assert told in others
+    assert {one.state for one in others if one is not told} == {State.SKIPPED}
+
+
 def test_words() -> None:
     assert [shown_s(seconds) for seconds in (0.9, 119, 120, 7200, 172_800)] == ["0 s", "119 s", "2 min", "2 h", "2 d"]
     sizes = [shown_bytes(number) for number in (1023, 2048, 5 * 1024**2, 3.5 * 1024**3)]

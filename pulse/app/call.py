@@ -1,0 +1,106 @@
+"""
+A call of a handler, to be submitted as a job: ``pulse.call(resize, "a.png", width=64)``.
+
+Type checkers hold the arguments against the handler; at run time they are bound, checked and converted at once, so that
+what is wrong fails where it is written, and not in a worker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
+from typing import Any, Concatenate, Generic, ParamSpec, TypeAlias, TypeVar, cast, overload
+
+from pulse.app.context import Context
+from pulse.app.handler import name_of, parameters_of
+from pulse.app.parameters import ArgumentError
+from pulse.common.wire_values import args_text
+from pulse.errors import BadRequestError, HandlerError
+
+__all__ = ["Call", "HandlerRef", "call", "is_call", "resolve_call"]
+
+P = ParamSpec("P")
+ResultT = TypeVar("ResultT")
+ResultT_co = TypeVar("ResultT_co", covariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Generic[ResultT_co]):
+    """
+    A handler's name and checked arguments; made by ``pulse.call``.
+
+    Attributes:
+        name: The name of the handler.
+        args: Its arguments, a JSON object.
+    """
+
+    name: str
+    args: str
+
+
+HandlerRef: TypeAlias = "str | Callable[..., Any] | Call[Any]"
+
+
+@overload
+def call(
+    handler: Callable[Concatenate[Context, P], Coroutine[Any, Any, ResultT]], /, *args: P.args, **kwargs: P.kwargs
+) -> Call[ResultT]: ...
+@overload
+def call(handler: Callable[P, Coroutine[Any, Any, ResultT]], /, *args: P.args, **kwargs: P.kwargs) -> Call[ResultT]: ...
+@overload
+def call(
+    handler: Callable[Concatenate[Context, P], ResultT], /, *args: P.args, **kwargs: P.kwargs
+) -> Call[ResultT]: ...
+@overload
+def call(handler: Callable[P, ResultT], /, *args: P.args, **kwargs: P.kwargs) -> Call[ResultT]: ...
+def call(handler: Callable[..., Any], /, *args: object, **kwargs: object) -> Call[Any]:
+    """
+    A call of *handler*, for ``client.submit`` and wherever else a handler and its args are taken.
+
+    Args:
+        handler: A function registered with ``@app.handler``. Its ``pulse.Context`` is left out; for type checkers it
+            has to be the first parameter.
+        args, kwargs: As if it were called.
+
+    Raises:
+        HandlerError: It is no handler.
+        BadRequestError: It cannot be called like that; names the argument, its value, and what is allowed.
+
+    Example:
+        ``client.submit(pulse.call(resize, "a.png", width=64), priority=5)``
+    """
+    name = name_of(handler)
+    parameters = parameters_of(handler)
+    if parameters is None:
+        raise HandlerError(f"{name}: a call needs the function itself, not its name")
+    try:
+        return Call(name, args_text(parameters.bound(args, kwargs)))
+    except (ArgumentError, BadRequestError) as error:
+        raise BadRequestError(f"{name}: {error}") from None
+
+
+def is_call(handler: object) -> bool:
+    """Whether it has args of its own."""
+    return isinstance(handler, Call)
+
+
+def resolve_call(handler: HandlerRef, args: object) -> tuple[str, str]:
+    """
+    The name and the JSON of the args to submit; of a function its parameters judge the args.
+
+    Raises:
+        HandlerError: The function is not a handler, or has several names.
+        BadRequestError: It does not take these args; or a call is given args beside its own.
+    """
+    if isinstance(handler, Call):
+        if args is not None:
+            raise BadRequestError(f"{handler.name}: args are given beside those of the call")
+        return handler.name, handler.args
+    name = name_of(handler)
+    parameters = None if isinstance(handler, str) else parameters_of(handler)
+    if parameters is not None and (args is None or isinstance(args, Mapping)):
+        try:
+            args = parameters.encoded({} if args is None else cast("Mapping[str, object]", args))
+        except ArgumentError as error:
+            raise BadRequestError(f"{name}: {error}") from None
+    return name, args_text(args)

@@ -1,0 +1,154 @@
+"""
+What a handler takes: checks the args of a job against its parameters, and converts them by their annotations.
+
+msgspec converts: what a caller gives to JSON, and the JSON of a job to what the annotations say. A parameter without
+annotation, or with one that msgspec does not know, gets the JSON value as it is.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from pulse.common import json_text
+from pulse.common.text import similar_names
+
+__all__ = ["ArgumentError", "Parameters", "resolved"]
+
+_VARIABLE: Final = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+
+class ArgumentError(ValueError):
+    """Args that a handler does not take; says which, and what is wrong."""
+
+
+class Parameters:
+    """
+    The parameters of a handler, without its context.
+
+    Args:
+        function: The handler's function.
+        parameters: Those of its signature.
+        context: Name of the one that takes the context.
+    """
+
+    def __init__(
+        self, function: Callable[..., Any], parameters: Mapping[str, inspect.Parameter], context: str | None = None
+    ) -> None:
+        self._function = function
+        named = [one for one in parameters.values() if one.kind not in _VARIABLE and one.name != context]
+        self._places = [one.name for one in named if one.kind is not inspect.Parameter.KEYWORD_ONLY]
+        self._declared = {one.name: one for one in named}
+        self._known = frozenset(self._declared)
+        self._required = frozenset(one.name for one in named if one.default is inspect.Parameter.empty)
+        self._takes_others = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters.values())
+
+    @functools.cached_property
+    def types(self) -> dict[str, Any]:
+        """The type that each parameter is converted to; read when it is needed first, since it may import much."""
+        found: dict[str, Any] = {}
+        for name, parameter in self._declared.items():
+            if parameter.annotation is not inspect.Parameter.empty:
+                kind = type_of(self._function, parameter)
+                if json_text.knows_type(kind):
+                    found[name] = kind
+        return found
+
+    def bound(self, args: Sequence[object], kwargs: Mapping[str, object]) -> dict[str, object]:
+        """
+        The arguments of a call by name, converted to JSON.
+
+        Raises:
+            ArgumentError: The handler cannot be called like that.
+        """
+        if len(args) > len(self._places):
+            raise ArgumentError(f"takes {len(self._places)} arguments by position, not {len(args)}")
+        given = dict(zip(self._places, args, strict=False))
+        twice = next((name for name in given if name in kwargs), None)
+        if twice is not None:
+            raise ArgumentError(f"argument {twice!r} is given twice")
+        return self.encoded({**given, **kwargs})
+
+    def encoded(self, given: Mapping[str, object]) -> dict[str, object]:
+        """
+        Arguments by name, converted to JSON; each is one that ``decoded`` takes.
+
+        Raises:
+            ArgumentError: The handler does not take them.
+        """
+        self._check_names(given)
+        found = dict(given)
+        for name, kind in self.types.items():
+            if name in found:
+                try:
+                    found[name] = json_text.to_json(found[name])
+                    json_text.as_type(found[name], kind)
+                except json_text.NotOfTypeError as error:
+                    value = json_text.value_at(found[name], error.place)
+                    allowed = str(error).partition(", got ")[0]
+                    raise ArgumentError(f"{name}{error.place}: {allowed}, not {value!r:.100}") from None
+        return found
+
+    def decoded(self, given: dict[str, Any]) -> dict[str, Any]:
+        """
+        The args of a job, each as its annotation says.
+
+        Raises:
+            ArgumentError: The handler does not take them. Names the place, not the value, which may be a secret.
+        """
+        self._check_names(given)
+        for name, kind in self.types.items():
+            if name in given:
+                try:
+                    given[name] = json_text.as_type(given[name], kind)
+                except json_text.NotOfTypeError as error:
+                    raise ArgumentError(f"{name}{error.place}: {error}") from None
+        return given
+
+    def _check_names(self, given: Mapping[str, object]) -> None:
+        if not self._required <= given.keys():
+            missing = next(name for name in self._declared if name in self._required and name not in given)
+            raise ArgumentError(f"argument {missing!r} is missing; {self._allowed()}")
+        if not self._takes_others and not given.keys() <= self._known:
+            unknown = next(name for name in given if name not in self._known)
+            similar = similar_names(str(unknown), sorted(self._known), 1)
+            hint = f"; did you mean {similar[0]!r}?" if similar else f"; {self._allowed()}"
+            raise ArgumentError(f"there is no parameter {unknown!r:.100}{hint}")
+
+    def _allowed(self) -> str:
+        return f"it takes {', '.join(self._declared) or 'none'}"
+
+
+def type_of(function: Callable[..., object], parameter: inspect.Parameter) -> object:
+    """The annotation of *parameter*, evaluated in the function's module; Any if it cannot be."""
+    try:
+        kind: Any = resolved(function, parameter.annotation)
+    except Exception:  # noqa: BLE001 - evaluating an annotation runs code of the user's
+        return Any
+    return kind | None if parameter.default is None and kind is not Any else kind
+
+
+def resolved(function: Callable[..., object], annotation: object) -> object:
+    """
+    One annotation, evaluated in the function's module: it does not matter if the others fail.
+
+    Raises:
+        Exception: Whatever evaluating it raises.
+    """
+
+    def probe() -> None: ...
+
+    inner = function
+    while isinstance(inner, functools.partial):
+        inner = inner.func
+    if not hasattr(inner, "__code__") and not hasattr(inner, "__func__"):
+        inner = getattr(inner, "__call__", inner)  # noqa: B004 - a callable object: its method knows the globals
+    inner = inspect.unwrap(getattr(inner, "__func__", inner))
+    probe.__annotations__ = {"it": annotation}
+    local: dict[str, Any] = {}
+    if inspect.isfunction(inner):
+        local.update(inspect.getclosurevars(inner).nonlocals)
+    return typing.get_type_hints(probe, getattr(inner, "__globals__", {}), local, include_extras=True)["it"]

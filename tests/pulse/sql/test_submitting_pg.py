@@ -1,0 +1,206 @@
+"""pulse.sql: jobs are submitted on the caller's connection, in his transaction, whatever driver he has."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Awaitable, Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import asyncpg
+import pytest
+
+import pulse
+from pulse.encryption import FernetCodec
+from pulse.errors import BadRequestError, ConflictError, ForbiddenError, SchemaError, TransactionError
+from tests.pulse.sql.connections import KINDS, Peer, peer
+from tests.support.servers.bouncer import bouncer
+from tests.support.servers.postgres import Postgres
+from tests.support.store.helpers import Sql
+
+pytestmark = [pytest.mark.postgres, pytest.mark.anyio]
+
+each_driver = pytest.mark.parametrize("kind", list(KINDS))
+app = pulse.App()
+SOON = datetime(2040, 1, 1, tzinfo=UTC)
+TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
+@app.handler("resize")
+async def resize(ctx: pulse.Context, path: str, width: int = 64) -> None: ...
+
+
+@pytest.fixture(scope="module")
+def server(newest_server: Postgres) -> Postgres:
+    """The drivers are tested; the statement is tested on every PostgreSQL."""
+    return newest_server
+
+
+async def names(connection: Sql) -> list[str]:
+    return [row["name"] for row in await connection.fetch("SELECT name FROM pulse.jobs ORDER BY name")]
+
+
+async def together(mine: Peer, *deeds: Callable[[], Awaitable[object]]) -> None:
+    async with mine.begin():
+        for deed in deeds:
+            await deed()
+
+
+async def fail() -> None:
+    raise LookupError
+
+
+@each_driver
+async def test_a_job_exists_if_the_transaction_commits(kind: str, dsn: str, connection: Sql) -> None:
+    async with peer(kind, dsn) as mine:
+
+        async def back_to_a_savepoint() -> None:
+            with pytest.raises(LookupError):
+                await together(mine, lambda: mine.submit("undone"), fail)
+            assert await names(connection) == []
+
+        await together(mine, lambda: mine.submit("kept"), back_to_a_savepoint, lambda: mine.submit("kept, too"))
+        assert await names(connection) == ["kept", "kept, too"]
+        with pytest.raises(LookupError):
+            await together(mine, lambda: mine.submit("rolled back"), fail)
+    assert await names(connection) == ["kept", "kept, too"]
+
+
+@each_driver
+async def test_all_options(kind: str, dsn: str, connection: Sql) -> None:
+    """As with a client: delays count from the database's clock, args are ready JSON, ids are returned in order."""
+    own = uuid.uuid4()
+    async with peer(kind, dsn) as mine, mine.begin():
+        one = await mine.submit(
+            pulse.call(resize, 'a"b%s:x.png', width=3), topic="images", priority=5, run_at=SOON, max_attempts=2,
+            timeout_s=1.5, expires_at=SOON + timedelta(days=1), id=own, traceparent=TRACE,
+        )  # fmt: skip
+        many = await mine.submit_many(
+            [pulse.call(resize, "c.png"), {"name": resize, "args": {"path": "ä"}, "delay_s": 60, "expires_in_s": 90}]
+        )
+    rows = {row["id"]: row for row in await connection.fetch("SELECT * FROM pulse.jobs")}
+    assert (one, [*rows]) == (own, [own, *many])
+    expected = {
+        "name": "resize", "args": '{"path": "a\\"b%s:x.png", "width": 3}', "topic": "images", "priority": 5,
+        "next_run_at": SOON, "max_attempts": 2, "timeout_s": 1.5, "expires_at": SOON + timedelta(days=1),
+        "traceparent": TRACE,
+    }  # fmt: skip
+    assert {key: rows[own][key] for key in expected} == expected
+    later = rows[many[1]]
+    assert later["args"] == '{"path": "ä"}'
+    waits_s = (later["next_run_at"] - later["submitted_at"]).total_seconds()
+    assert waits_s == pytest.approx(60, abs=1)
+    assert (later["expires_at"] - later["submitted_at"]).total_seconds() == pytest.approx(90, abs=1)
+
+
+async def test_with_autocommit_it_is_there_at_once(dsn: str, connection: Sql) -> None:
+    async with peer("psycopg", dsn) as mine:
+        await mine.submit("now")
+        assert await names(connection) == ["now"]
+
+
+async def test_args_are_encrypted(dsn: str, connection: Sql) -> None:
+    codec = FernetCodec(FernetCodec.new_key())
+    async with peer("psycopg", dsn) as mine:
+        await mine.submit("secret", {"card": "4711"}, codec=codec)
+    (row,) = await connection.fetch("SELECT args::text AS args FROM pulse.jobs")
+    assert "4711" not in row["args"]
+
+
+@each_driver
+async def test_what_the_database_refuses(kind: str, dsn: str, connection: Sql) -> None:
+    """One clear error each; nothing is stored."""
+    taken = uuid.uuid4()
+    await connection.execute(f"SELECT pulse.submit('other', id => '{taken}')")
+    async with peer(kind, dsn) as mine:
+        for options, kind_of, message in (
+            ({"priority": 101}, BadRequestError, "submit: new row .* violates check constraint"),
+            ({"delay_s": -1}, BadRequestError, "^delay_s is -1; seconds from 0 to 1e9 are allowed$"),
+            ({"id": taken}, ConflictError, f"^job {taken} exists already with another name, topic or args$"),
+        ):
+            with pytest.raises(kind_of, match=message):
+                await together(mine, lambda: mine.submit("n", **options))  # noqa: B023 - it is awaited here
+
+        async def break_it() -> None:
+            with pytest.raises(Exception, match="division by zero"):
+                await mine.execute("SELECT 1 / 0")
+
+        with pytest.raises(TransactionError, match="has failed before: roll it back, then submit"):
+            await together(mine, break_it, lambda: mine.submit("n"))
+        with pytest.raises(TransactionError, match="read-only"):
+            await together(mine, lambda: mine.execute("SET TRANSACTION READ ONLY"), lambda: mine.submit("n"))
+        await together(mine, lambda: mine.submit("goes on"))
+    assert await names(connection) == ["goes on", "other"]
+
+
+@each_driver
+async def test_a_database_without_pulse(kind: str, empty_dsn: str) -> None:
+    async with peer(kind, empty_dsn) as mine:
+        with pytest.raises(SchemaError, match=r"schema .pulse. does not exist: this database is not pulse's"):
+            await together(mine, lambda: mine.submit("n"))
+
+
+async def test_an_old_schema(own_database: str) -> None:
+    async with peer("psycopg", own_database) as mine:
+        await mine.execute("DROP FUNCTION pulse.submit_many")
+        with pytest.raises(SchemaError, match="its schema is old; run `pulse migrate`"):
+            await mine.submit("n")
+
+
+async def test_a_role_without_rights(dsn: str, connection: Sql) -> None:
+    await connection.execute("CREATE ROLE stranger_of_sql; GRANT USAGE ON SCHEMA pulse TO stranger_of_sql")
+    try:
+        async with peer("psycopg", dsn) as mine:
+            await mine.execute("SET ROLE stranger_of_sql")
+            with pytest.raises(ForbiddenError, match=r"permission denied .* members of pulse_submit"):
+                await mine.submit("n")
+    finally:
+        await connection.execute("DROP OWNED BY stranger_of_sql; DROP ROLE stranger_of_sql")
+
+
+@pytest.mark.parametrize("kind", ["psycopg", "psycopg async", "asyncpg"])
+async def test_a_closed_connection(kind: str, dsn: str) -> None:
+    async with peer(kind, dsn) as mine:
+        closing = mine.close()
+        if mine.is_async:
+            await closing
+        with pytest.raises(TransactionError, match="the connection is closed"):
+            await mine.submit("n")
+
+
+async def test_what_is_no_connection(dsn: str) -> None:
+    wrong: Any = "postgresql://localhost"
+    with pytest.raises(BadRequestError, match="a str is no connection; a psycopg connection, a SQLAlchemy"):
+        pulse.sql.submit(wrong, "n")
+    with pytest.raises(BadRequestError, match="a str is no connection; a connection of asyncpg"):
+        await pulse.sql.submit_async(wrong, "n")
+    for kind in KINDS:
+        async with peer(kind, dsn) as mine:
+            if mine.is_async:
+                with pytest.raises(BadRequestError, match=r"is async: use `await pulse\.sql\.submit_async"):
+                    pulse.sql.submit(mine.connection, "n")
+            else:
+                with pytest.raises(BadRequestError, match=r"blocks: use `pulse\.sql\.submit"):
+                    await pulse.sql.submit_async(mine.connection, "n")
+
+
+@pytest.fixture
+def pooled(newest_server: Postgres) -> Iterator[tuple[str, str]]:
+    with newest_server.database() as dsn, bouncer(dsn, "transaction") as pooled:
+        yield dsn, pooled
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(("kind", "options"), [
+    ("psycopg", {"prepare_threshold": None}), ("psycopg async", {"prepare_threshold": None}),
+    ("asyncpg", {"statement_cache_size": 0}),
+])  # fmt: skip
+async def test_through_a_pooler_of_transactions(pooled: tuple[str, str], kind: str, options: dict[str, Any]) -> None:
+    """More submits than a driver prepares statements after, each in a transaction of its own."""
+    async with peer(kind, pooled[1], **options) as mine:
+        for number in range(8):
+            async with mine.begin():
+                await mine.submit(f"{number}")
+    seen = await asyncpg.connect(pooled[0])
+    assert await seen.fetchval("SELECT count(*) FROM pulse.jobs") == 8
+    await seen.close()
