@@ -1,4 +1,4 @@
-"""Who somebody is, in messages."""
+"""How messages name a user."""
 
 from __future__ import annotations
 
