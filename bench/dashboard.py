@@ -48,8 +48,8 @@ FILL: Final = """
 BATCH: Final = 50_000
 PAGES: Final = (
     "/", "/jobs", "/jobs?status=DEAD_LETTERED&topic=topic-1", "/jobs?status=PENDING&oldest=1", "/jobs?q=no+such+error",
-    "/jobs?name=absent", "/dead?look=10000", "/jobs?limit=1000", "/dead", "/topics",
-    "/topics/view?topic=topic-1", "/schedules", "/workers", "/actors", "/gate", "/audit", "/jobs/{id}",
+    "/jobs?name=absent", "/jobs?limit=1000", "/dead", "/dead?look=10000", "/topics", "/topics/view?topic=topic-1",
+    "/schedules", "/workers", "/actors", "/gate", "/audit", "/jobs/{id}",
 )  # fmt: skip
 
 
