@@ -21,6 +21,7 @@ from tests.support.store.helpers import (
     LEASE_S,
     NOW,
     STATUSES,
+    TERMINAL,
     TOPIC,
     WAITING,
     WORKER,
@@ -128,6 +129,14 @@ async def test_what_an_expired_job_says(store: Store, connection: Sql) -> None:
         (one,) = await history(connection, identity)
         found = {name: one[name] for name in ("attempt", "outcome", "worker", "ended_at", "error")}
         assert [*found.values()] == [0, "expired", None, at(6), error]
+
+
+@pytest.mark.parametrize("status", ["RUNNING", *TERMINAL])
+async def test_what_does_not_wait_takes_no_place(store: Store, connection: Sql, status: str) -> None:
+    """Of so many late jobs as are asked for, each one waits, however many others are later."""
+    await forge(connection, status, expires_at=at(-20))
+    late = await forge(connection, expires_at=at(-10))
+    assert [one.id for one in await store.expire(1, now=NOW)] == [late]
 
 
 async def test_some_at_a_time(store: Store, connection: Sql) -> None:
