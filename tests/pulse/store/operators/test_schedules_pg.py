@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 import pytest
@@ -254,6 +254,32 @@ async def test_update(store: Store, connection: Sql) -> None:
     assert (await cursor(connection, schedule))[0] == at(5)
     untouched = found_of(await store.schedules.get(other.id))
     assert (untouched["name"], untouched["revision"]) == ("n", 0)
+
+
+@pytest.mark.parametrize(("kind", "next_at", "following_at", "reckon"), [
+    ("cron", at(5), None, True), ("cron", at(5), at(6), False), ("cron", None, None, False), ("every", at(5), None, False),
+])  # fmt: skip
+async def test_whose_next_time_is_to_be_computed(
+    store: Store, connection: Sql, kind: str, next_at: datetime | None, following_at: datetime | None, reckon: bool
+) -> None:
+    """That of a cron expression, unless it is known, or the schedule has ended."""
+    rule = {"cron": "* * * * *", "timezone": "UTC", "every_s": None} if kind == "cron" else {}
+    schedule = replace(new(), kind=kind, next_run_at=next_at, following_run_at=following_at, **rule)
+    await store.schedules.create(schedule)
+    assert await connection.fetchval("SELECT reckon FROM pulse.schedules") == reckon
+
+
+@pytest.mark.parametrize(("moved", "following_at", "reckon"), [
+    (True, None, True), (True, at(6), False), (False, None, False),
+])  # fmt: skip
+async def test_whose_next_time_is_to_be_computed_anew(
+    store: Store, connection: Sql, moved: bool, following_at: datetime | None, reckon: bool
+) -> None:
+    schedule = new(following_run_at=at(EVERY_S))
+    await store.schedules.create(schedule)
+    words = replace(schedule, next_run_at=at(5), following_run_at=following_at)
+    assert await store.schedules.update(words, 0, moved=moved)
+    assert await connection.fetchval("SELECT reckon FROM pulse.schedules") == reckon
 
 
 async def test_pause_and_resume(store: Store) -> None:
