@@ -243,6 +243,7 @@ async def test_progress_of_retention(store: Store) -> None:
     assert [told[2][name] for name in names] == [7, 4, 9, 3, 7]
     assert [told[3][name] for name in names] == [2, 2, 2, 2, 9]
     first, second, third, fourth = told
+    assert [one["last_walked"] for one in (first, second, third)] == [0, 9, 9]
     assert (first["ended_at"], first["last_began_at"]) == (None, None)
     assert (second["began_at"], second["last_began_at"]) == (first["began_at"], first["began_at"])
     assert third["began_at"] > second["ended_at"] > first["stepped_at"]

@@ -257,7 +257,8 @@ async def test_update(store: Store, connection: Sql) -> None:
 
 
 @pytest.mark.parametrize(("kind", "next_at", "following_at", "reckon"), [
-    ("cron", at(5), None, True), ("cron", at(5), at(6), False), ("cron", None, None, False), ("every", at(5), None, False),
+    ("cron", at(5), None, True), ("cron", at(5), at(6), False), ("cron", None, None, False),
+    ("every", at(5), None, False),
 ])  # fmt: skip
 async def test_whose_next_time_is_to_be_computed(
     store: Store, connection: Sql, kind: str, next_at: datetime | None, following_at: datetime | None, reckon: bool
