@@ -49,3 +49,9 @@ async def test_who_has_no_settings_yet_gets_no_hint() -> None:
         hub.attach(link)
         told = [hub.tell_nowait(name, HintEvent.RELOAD) for name in ("pause", "nobody")]
     assert told == [False, False]
+
+
+def test_a_pong_that_answers_no_ping() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        assert not BusLink("pause", 7, ours).takes_pong(1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
@@ -610,13 +610,18 @@ async def test_the_status_of_a_server_without_its_database() -> None:
     assert told.keys() == {"database"}
 
 
-async def test_leases_that_end_without_workers_of_this_host(lobby: Lobby) -> None:
-    """Where nobody watches processes, a lapsed lease says only that there may be work."""
-    woken: list[None] = []
+async def test_who_hears_that_leases_have_lapsed(lobby: Lobby) -> None:
+    """Where nobody watches the processes of this host, it says only that there may be work."""
+    woken, silent = list[None](), list[Sequence[str]]()
+
+    async def lapsed(workers: Sequence[str]) -> None:
+        silent.append(workers)
+
     claims = SimpleNamespace(signal=SimpleNamespace(wake=lambda: woken.append(None)))
-    actor = dispatcher(lobby, host_workers=None, claims=claims)
-    await Dispatcher.turn(actor, Turn(1.0, (Hint("watchdog", "lapsed", {"workers": ["w"]}),)))
-    assert woken == [None]
+    for host_workers in (SimpleNamespace(silent_workers=SimpleNamespace(lapsed=lapsed)), None):
+        actor = dispatcher(lobby, host_workers=host_workers, claims=claims)
+        await Dispatcher.turn(actor, Turn(1.0, (Hint("watchdog", "lapsed", {"workers": ["w"]}),)))
+    assert (silent, woken) == ([["w"]], [None])
 
 
 async def test_of_whom_the_kernel_can_tell(lobby: Lobby) -> None:

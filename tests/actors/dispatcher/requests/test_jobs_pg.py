@@ -9,13 +9,23 @@ from typing import Final, TypeAlias
 
 import pytest
 
-from pulse.errors import ConflictError, NotFoundError
-from pulse.protocol import ById, ByIds
+from pulse.errors import BadRequestError, ConflictError, NotFoundError
+from pulse.protocol import ById, ByIds, JobsChange, JobsFind, WorkerRequest
 from pulse.store.rows import Claim
 from pulse.store.store import Store
 from pulse.system import processes
 from pulse_actors.dispatcher.context import Answer, RequestContext
-from pulse_actors.dispatcher.requests.jobs import cancel_jobs, delete_jobs, get_job, retry_jobs, take_stack, why_job
+from pulse_actors.dispatcher.requests.jobs import (
+    cancel_jobs,
+    change_jobs,
+    delete_jobs,
+    find_jobs,
+    get_job,
+    retry_jobs,
+    take_stack,
+    why_job,
+)
+from pulse_actors.dispatcher.requests.table import drain_worker
 from pulse_actors.dispatcher.workers.records import HeldJob
 from pulse_actors.shared.identity import Host, Peer, compose
 from tests.actors.dispatcher.net.test_session_pg import Lobby
@@ -128,3 +138,15 @@ async def test_a_job_that_is_not_there(context: RequestContext, ask: Callable[..
 async def test_the_stack_of_a_job_that_nobody_holds(context: RequestContext, connection: Sql) -> None:
     with pytest.raises(ConflictError, match="no worker that is connected to this server holds the job"):
         await take_stack(context, ById(await forge(connection)))
+
+
+async def test_a_change_of_nothing(context: RequestContext) -> None:
+    with pytest.raises(BadRequestError, match="topic"):
+        await change_jobs(context, JobsChange(ids=[new_id()]))
+
+
+async def test_what_names_nobody(context: RequestContext) -> None:
+    with pytest.raises(BadRequestError, match="hexadecimal digits are allowed"):
+        await find_jobs(context, JobsFind(["0190", "xyz"]))
+    with pytest.raises(NotFoundError, match="no worker 'nobody' is connected"):
+        await drain_worker(context, WorkerRequest("nobody"))

@@ -269,7 +269,8 @@ def test_limits(facts: DescriptorLimits | None, state: State) -> None:
 def test_kernel() -> None:
     """Without pidfds no death is proved; without those of peers it is, by more steps."""
     assert installation.kernel(Abilities(pidfd=False, peer_pidfd=False)).state is WRONG
-    assert installation.kernel(Abilities(pidfd=True, peer_pidfd=False)).state is OK
+    by_steps, at_once = (installation.kernel(Abilities(pidfd=True, peer_pidfd=can)) for can in (False, True))
+    assert (by_steps.state, at_once.state, by_steps.text == at_once.text) == (OK, OK, False)
     assert installation.abilities().pidfd
 
 
@@ -286,6 +287,7 @@ def test_places(tmp_path: Path) -> None:
     assert [state_of(tmp_path / name, is_runtime=False) for name in ("link", "none")] == [WRONG, WARNING]
     missing = directories.directory_at(tmp_path / "none", named=True, is_shared=False)
     assert directories.state_dir(missing, is_used=True).text.endswith("is not there yet")
+    assert directories.state_dir(missing, is_used=False).state is OK
     (tmp_path / "pulse.sock").write_bytes(b"")
     client, control = directories.both_sockets(tmp_path)
     assert (client.is_there, client.pid, control.problem) == (True, None, "it is not there")

@@ -12,7 +12,7 @@ import asyncpg
 import pytest
 
 from pulse.common.ids import uuid7
-from pulse.errors import ConflictError, NotFoundError, PulseError, SchemaError
+from pulse.errors import ConflictError, NotFoundError, PulseError, SchemaError, UnavailableError
 from pulse.job import TRANSITIONS
 from pulse.store.admin import checks
 from pulse.store.admin.checks import AUDIT, TABLES, Check, CheckResult, Examination, install_audit, remove_audit
@@ -390,6 +390,12 @@ def test_the_moves_are_those_of_the_table() -> None:
     for source, target in {*legal, ("", "PENDING"), ("", "RUNNING")}:
         assert f"('{source}', '{target}')" in statement.sql
     assert statement.sql.count("', '") == len(legal) + 2
+
+
+async def test_a_database_that_goes_away(dsn: str) -> None:
+    with pytest.raises(UnavailableError, match="is away: bye"):
+        async with checks.connected(Target(dsn, "pulse check"), {}):
+            raise asyncpg.AdminShutdownError("bye")
 
 
 async def test_what_the_database_refuses(dsn: str) -> None:
