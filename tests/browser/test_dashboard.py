@@ -150,7 +150,7 @@ def test_news_that_come_late_leave_ticks_alone(visit: Visit, client: pulse.Clien
     page.check(f"input[value='{ids[0]}']")
     with page.expect_response("**/jobs?*"):
         held[0].continue_()
-    page.wait_for_function("!document.querySelector('.htmx-request')")
+    page.wait_for_selector("#live:not(.htmx-request)")
     assert page.locator("#ticked").inner_text() == "1 ticked"
     page.wait_for_selector("#pace.held")
 
