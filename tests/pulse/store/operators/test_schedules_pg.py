@@ -264,7 +264,7 @@ async def test_whose_next_time_is_to_be_computed(
     store: Store, connection: Sql, kind: str, next_at: datetime | None, following_at: datetime | None, reckon: bool
 ) -> None:
     """Only of a cron expression, unless the time is known, or the schedule has ended."""
-    rule = {"cron": "* * * * *", "timezone": "UTC", "every_s": None} if kind == "cron" else {}
+    rule: dict[str, Any] = {"cron": "* * * * *", "timezone": "UTC", "every_s": None} if kind == "cron" else {}
     schedule = replace(new(), kind=kind, next_run_at=next_at, following_run_at=following_at, **rule)
     await store.schedules.create(schedule)
     assert await connection.fetchval("SELECT reckon FROM pulse.schedules") == reckon
