@@ -78,8 +78,8 @@ CAUSES: Final[Mapping[str, Mapping[str, Words]]] = {
         "/jobs/{lock}": ["No limit ends it if it hangs, neither timeout_s nor stall_s", "Where is it now?"],
     },
     "unserved": {
-        "/": ["topic 'nowhere': a job is due for", "pulse worker MODULE:APP --topic TOPIC"],
-        "/topics": ["topic 'nowhere': a job is due for"],
+        "/": ["topic 'nowhere': a job has been due for", "pulse worker MODULE:APP --topic TOPIC"],
+        "/topics": ["topic 'nowhere': a job has been due for"],
         "/jobs/{unserved}": ['No worker that is connected to this server serves topic "nowhere"'],
     },
     "unhandled": {

@@ -59,12 +59,12 @@ def topics(rows: Sequence[Row], grace_s: float, *, served: Collection[str] | Non
         return Finding("topics", State.SKIPPED, "the dispatcher did not say which topics its workers serve")
     late = [row for row in rows if row["due_s"] >= min(grace_s, 5.0) and not row["is_paused"]]
     unserved = [
-        f"topic {row['topic']!r}: a job is due for {shown_s(row['due_s'])}"
+        f"topic {row['topic']!r}: a job has been due for {shown_s(row['due_s'])}"
         for row in late
         if row["topic"] not in served
     ]
     slow = [
-        f"topic {row['topic']!r}: the first job is due for {shown_s(row['due_s'])}, although workers serve it"
+        f"topic {row['topic']!r}: the first job has been due for {shown_s(row['due_s'])}, although workers serve it"
         for row in late
         if row["topic"] in served and row["due_s"] >= grace_s
     ]

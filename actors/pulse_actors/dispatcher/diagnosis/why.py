@@ -21,7 +21,7 @@ from pulse_actors.dispatcher.diagnosis.reasons import Cause, JobFacts, job_id, m
 from pulse_actors.dispatcher.diagnosis.why_running import running
 from pulse_actors.shared import identity as identities
 
-ENDED: Final = {"COMPLETED": "completed", "DEAD_LETTERED": "a dead letter", "CANCELED": "canceled"}
+ENDED: Final = {"COMPLETED": "completed", "DEAD_LETTERED": "became a dead letter", "CANCELED": "was canceled"}
 ACTIVE: Final = frozenset({"PENDING", "RETRYING", "RUNNING"})
 LONG_DUE_S: Final = 10.0  # a job without a reason to wait should have been claimed twenty times by then
 _SHOWN: Final = 5  # names in a sentence
@@ -47,10 +47,10 @@ def explain(job: StoredFacts, facts: JobFacts) -> list[Cause]:
 
 
 def _ended(job: StoredFacts) -> Cause:
-    at = "" if job.completed_at is None else f" since {moment(job.completed_at, job.now)}"
+    at = "" if job.completed_at is None else f" at {moment(job.completed_at, job.now)}"
     error = f": {short_error(job.last_error)}" if job.last_error and job.status == "DEAD_LETTERED" else "."
     details = {"completed_at": job.completed_at, "last_error": job.last_error, "crashes": job.crashes}
-    text = f"It does not run any more: it is {ENDED[job.status]}{at}{error}"
+    text = f"It does not run any more: it {ENDED[job.status]}{at}{error}"
     if job.outcome == "crashed" and job.status == "DEAD_LETTERED":
         text += f". It has killed {count(job.crashes, 'worker')}, which is all that it may (max_crashes)."
     again = "" if job.status == "COMPLETED" else f"; to run it again: pulse ctl jobs retry {job_id(job.id)}"

@@ -65,9 +65,9 @@ def test_nothing_is_in_the_way() -> None:
 
 
 @pytest.mark.parametrize(("status", "text"), [
-    ("COMPLETED", "it is completed since 2030-03-17T17:46:35Z (5 s ago)."),
-    ("CANCELED", "it is canceled since 2030-03-17T17:46:35Z (5 s ago)."),
-    ("DEAD_LETTERED", "it is a dead letter since 2030-03-17T17:46:35Z (5 s ago): it broke"),
+    ("COMPLETED", "it completed at 2030-03-17T17:46:35Z (5 s ago)."),
+    ("CANCELED", "it was canceled at 2030-03-17T17:46:35Z (5 s ago)."),
+    ("DEAD_LETTERED", "it became a dead letter at 2030-03-17T17:46:35Z (5 s ago): it broke"),
 ])  # fmt: skip
 def test_it_has_ended(status: str, text: str) -> None:
     job = structs.replace(JOB, status=status, completed_at=NOW - 5, last_error="it broke\nagain")

@@ -207,7 +207,7 @@ async def test_topics(patient: Patient) -> None:
     )
     unserved = (await patient.found(served={"default"}))["topics"]
     assert unserved.state is State.WRONG
-    assert said(unserved).endswith("topic 'mail': a job is due for 20 min")
+    assert said(unserved).endswith("topic 'mail': a job has been due for 20 min")
     assert "although workers serve it" in said((await patient.found(served={"mail"}))["topics"])
     assert (await patient.found(served=None))["topics"].state is State.SKIPPED
     await patient.sql.execute("INSERT INTO pulse.hosts (host, boot, pidns) VALUES ('other', 'b', 1)")
