@@ -96,8 +96,9 @@ def resolve_call(handler: HandlerRef, args: object) -> tuple[str, str]:
         if args is not None:
             raise BadRequestError(f"{handler.name}: args are given beside those of the call")
         return handler.name, handler.args
-    name = name_of(handler)
-    parameters = None if isinstance(handler, str) else parameters_of(handler)
+    if isinstance(handler, str):
+        return handler, args_text(args)
+    name, parameters = name_of(handler), parameters_of(handler)
     if parameters is not None and (args is None or isinstance(args, Mapping)):
         try:
             args = parameters.encoded({} if args is None else cast("Mapping[str, object]", args))

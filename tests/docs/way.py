@@ -42,10 +42,11 @@ AFTERWARDS: Final[Mapping[str, str]] = dict.fromkeys(
 )
 BACKGROUND: Final = "pulse/worker/session/prefetch.py"  # looks every 250 ms at how many jobs have ended
 MAX_STATIONS: Final = 30
-MAX_HELPERS: Final = 20
+MAX_HELPERS: Final = 21
 # Called on the way, and no stations: a job is not handed to them, and they decide nothing about it.
 HELPERS: Final[Mapping[str, str]] = {
-    "pulse/app/handler.py": "pure: the name of a handler",
+    "pulse/app/call.py": "pure: the name and the args of a call",
+    "pulse/app/parameters.py": "pure: args to the types of a handler's parameters",
     "pulse/common/fair_queue.py": "pure: whose turn it is to use a connection of the pool",
     "pulse/common/histogram.py": "pure: counts a duration",
     "pulse/common/ids.py": "pure: makes ids, and reads the time in them",

@@ -77,7 +77,7 @@ async def test_queries_run_and_find_what_they_are_about(store: Store, connection
     ("22023", "SELECT pulse.submit('a', '[]')"),
     ("22023", "SELECT pulse.submit('a', priority => 101)"),
     ("22023", """SELECT pulse.submit_many('{"name": "a"}')"""),
-    ("22023", """SELECT pulse.submit_many('[{"name": "a", "delay_s": 5}]')"""),
+    ("22023", """SELECT pulse.submit_many('[{"name": "a", "delay": 5}]')"""),
     ("23514", "SELECT pulse.submit('a', max_attempts => 0)"),
     ("23505", "SELECT pulse.submit('b', id => '0199a1b2-c3d4-7e5f-8a0b-1c2d3e4f5a6b')"),
 ])  # fmt: skip

@@ -13,7 +13,7 @@ from tests.chaos.site import LEASE_S, WAIT_S, Site
 from tests.support.waiting import until
 
 FORKS: Final = ("plain", "setsid", "daemon")
-WICKED: Final = ("nul", "surrogate", "nan", "set", "deep", "raise")
+WICKED: Final = ("nul", "surrogate", "nan", "object", "deep", "raise")
 
 
 class GripInterpreter(Fault):

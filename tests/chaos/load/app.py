@@ -131,8 +131,8 @@ def wicked(ctx: pulse.Context, how: str) -> object:
                 return "\ud800"
             case "nan":
                 return float("nan")
-            case "set":
-                return {1}
+            case "object":
+                return object()
             case "deep":
                 value: list[object] = []
                 for _ in range(900):

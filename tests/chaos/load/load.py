@@ -32,7 +32,7 @@ KINDS: Final[Mapping[str, Callable[[random.Random], Choice]]] = {
     "doomed": lambda _: ("doomed", {}, {}),
     "later": lambda rng: ("later", {"seconds": rng.uniform(0.1, 0.5), "how": rng.choice(["snooze", "retry"])}, {}),
     "discarded": lambda _: ("discarded", {}, {}),
-    "wicked": lambda rng: ("wicked", {"how": rng.choice(["nul", "surrogate", "nan", "set", "deep", "raise"])}, {}),
+    "wicked": lambda rng: ("wicked", {"how": rng.choice(["nul", "surrogate", "nan", "object", "deep", "raise"])}, {}),
     "deadly": lambda rng: ("deadly", {"how": rng.choice(DEATHS), "times": rng.choice([1, 1, 100])}, {}),
     "forks": lambda rng: ("forks", {"how": rng.choice(["plain", "setsid", "daemon"])}, {}),
     "hung": lambda _: ("hung", {}, {}),
