@@ -260,7 +260,7 @@ class FakeServer:
             peer = Peer(self, connection)
             self._peers.append(peer)
             if self._listener is not listener:  # it was stopped meanwhile
-                peer.close()
+                connection.close()
                 return
             self._spawn(peer.serve)
 
