@@ -98,18 +98,22 @@ class Peer:
         with contextlib.suppress(OSError):
             self._connection.shutdown(socket.SHUT_RDWR)
 
+    def drop(self) -> None:
+        """Give the socket back, whoever still knows this peer."""
+        self._connection.close()
+
     def serve(self) -> None:
         reader = FrameReader()
-        while True:
-            try:
-                data = self._connection.recv(65536)
-            except OSError:
-                data = b""
-            if not data:
-                break
-            for frame in reader.feed(data):
-                self._hear(Heard(frame.kind, frame.request, decode_any(frame), time.monotonic()))
-        self._connection.close()
+        with self._connection:
+            while True:
+                try:
+                    data = self._connection.recv(65536)
+                except OSError:
+                    data = b""
+                if not data:
+                    break
+                for frame in reader.feed(data):
+                    self._hear(Heard(frame.kind, frame.request, decode_any(frame), time.monotonic()))
         with self._changed:
             self.closed = True
             self._changed.notify_all()
@@ -198,6 +202,8 @@ class FakeServer:
         for thread in self._threads:
             thread.join(DEADLINE_S)
         self._threads.clear()
+        for peer in self._peers:
+            peer.drop()
 
     def wait_child(self) -> Peer:
         return self._wait(lambda peer: not peer.is_parent)
