@@ -99,7 +99,7 @@ class Peer:
             self._connection.shutdown(socket.SHUT_RDWR)
 
     def drop(self) -> None:
-        """Give the socket back, whoever still knows this peer."""
+        """Give the socket back, also if the thread that served it has failed."""
         self._connection.close()
 
     def serve(self) -> None:
