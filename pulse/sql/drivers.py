@@ -7,6 +7,7 @@ parameter from text, so that codecs which a program has set for JSON are not ask
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
@@ -30,12 +31,17 @@ _ASYNC: Final = (
     "a connection of asyncpg, an AsyncConnection of psycopg, or an AsyncConnection or AsyncSession of SQLAlchemy"
 )
 
+
+def _bad(said: str) -> PulseError:
+    return BadRequestError(f"submit: {said}")
+
+
 # What an error of the database means here, by SQLSTATE or its class; every other is raised as the driver has it.
 _MEANINGS: Final[Mapping[str, Callable[[str], PulseError]]] = {
     "22023": BadRequestError,  # raised by the function: a value is not allowed
-    "23502": lambda said: BadRequestError(f"submit: {said}"),
-    "23514": lambda said: BadRequestError(f"submit: {said}"),
-    "22": lambda said: BadRequestError(f"submit: {said}"),
+    "23502": _bad,
+    "23514": _bad,
+    "22": _bad,
     "23505": ConflictError,
     "42501": lambda said: ForbiddenError(
         f"{said}; roles that submit are members of pulse_submit (pulse migrate --roles)"
@@ -59,7 +65,7 @@ def run(connection: object, document: str) -> None:
     value: Any = connection
     homes = _homes(connection)
     with _errors_told_apart(connection):
-        if "sqlalchemy.ext.asyncio" in homes or "asyncpg" in homes or _is_async_psycopg(connection):
+        if _is_async(connection, homes):
             raise BadRequestError(f"submit: a {_name(connection)} is async: use `await pulse.sql.submit_async(…)`")
         if "sqlalchemy" in homes:
             value.execute(_of_sqlalchemy(), {"jobs": document})
@@ -75,30 +81,28 @@ async def run_async(connection: object, document: str) -> None:
     value: Any = connection
     homes = _homes(connection)
     with _errors_told_apart(connection):
-        if "sqlalchemy.ext.asyncio" in homes:
-            await value.execute(_of_sqlalchemy(), {"jobs": document})
-        elif "asyncpg" in homes:
+        if not _is_async(connection, homes):
+            if homes & {"sqlalchemy", "psycopg", "django"}:
+                raise BadRequestError(f"submit_async: a {_name(connection)} blocks: use `pulse.sql.submit(…)`")
+            raise BadRequestError(f"submit_async: a {_name(connection)} is no connection; {_ASYNC} is allowed")
+        if "asyncpg" in homes:
             await value.execute(_OF_ASYNCPG, document)
-        elif _is_async_psycopg(connection):
+        elif "sqlalchemy" in homes:
+            await value.execute(_of_sqlalchemy(), {"jobs": document})
+        else:
             async with value.cursor() as cursor:
                 await cursor.execute(_OF_PSYCOPG, (document,))
-        elif homes & {"sqlalchemy", "psycopg", "django"}:
-            raise BadRequestError(f"submit_async: a {_name(connection)} blocks: use `pulse.sql.submit(…)`")
-        else:
-            raise BadRequestError(f"submit_async: a {_name(connection)} is no connection; {_ASYNC} is allowed")
 
 
 def _homes(connection: object) -> set[str]:
     """The packages that the class of *connection*, and those that it derives from, come from."""
-    modules = [one.__module__ for one in type(connection).__mro__]
-    found = {module.partition(".")[0] for module in modules}
-    if any(module.startswith("sqlalchemy.ext.asyncio") for module in modules):
-        found.add("sqlalchemy.ext.asyncio")
-    return found
+    return {one.__module__.partition(".")[0] for one in type(connection).__mro__}
 
 
-def _is_async_psycopg(connection: object) -> bool:
-    return "psycopg" in _homes(connection) and inspect.iscoroutinefunction(getattr(connection, "commit", None))
+def _is_async(connection: object, homes: set[str]) -> bool:
+    """Of a known driver, and to be awaited. A connection of asyncpg has no ``commit``, all others have one."""
+    is_awaited = inspect.iscoroutinefunction(getattr(connection, "commit", None))
+    return "asyncpg" in homes or (is_awaited and bool(homes & {"sqlalchemy", "psycopg"}))
 
 
 def _name(connection: object) -> str:
@@ -106,6 +110,7 @@ def _name(connection: object) -> str:
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
 
+@functools.cache
 def _of_sqlalchemy() -> object:
     import sqlalchemy
 
