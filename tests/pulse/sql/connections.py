@@ -20,7 +20,7 @@ from django.conf import settings  # type: ignore[import-untyped]
 from django.db import transaction
 from sqlalchemy.ext import asyncio as sqlalchemy_asyncio
 
-import pulse
+from pulse import sql
 
 settings.configure(DATABASES={})
 django.setup()
@@ -37,23 +37,23 @@ class Peer(NamedTuple):
 
     async def submit(self, *words: Any, **options: Any) -> Any:
         if self.is_async:
-            return await pulse.sql.submit_async(self.connection, *words, **options)
-        return pulse.sql.submit(self.connection, *words, **options)
+            return await sql.submit_async(self.connection, *words, **options)
+        return sql.submit(self.connection, *words, **options)
 
     async def submit_many(self, jobs: Any, **options: Any) -> Any:
         if self.is_async:
-            return await pulse.sql.submit_many_async(self.connection, jobs, **options)
-        return pulse.sql.submit_many(self.connection, jobs, **options)
+            return await sql.submit_many_async(self.connection, jobs, **options)
+        return sql.submit_many(self.connection, jobs, **options)
 
-    async def execute(self, sql: str) -> None:
+    async def execute(self, statement: str) -> None:
         if "django" in type(self.connection).__module__:
             with self.connection.cursor() as cursor:
-                cursor.execute(sql)
+                cursor.execute(statement)
         elif "sqlalchemy" in type(self.connection).__module__:
-            done = self.connection.execute(sqlalchemy.text(sql))
+            done = self.connection.execute(sqlalchemy.text(statement))
             await done if self.is_async else done
         else:
-            done = self.connection.execute(sql)
+            done = self.connection.execute(statement)
             await done if self.is_async else done
 
 
