@@ -44,7 +44,7 @@ def told(count: int) -> bytes:
 
 @pytest.fixture
 def make(monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
-    """Makes sinks that are closed at the end, when they are empty or have no reader left, and their thread has ended."""
+    """Makes sinks that are closed at the end, when they are empty or have no reader left; no thread of theirs stays."""
     made: list[Sink] = []
 
     def new(fd: int) -> Sink:
