@@ -143,6 +143,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
 _FIELDS: Final = {field.name: field for field in msgspec.structs.fields(Settings)}
 _SETTABLE: Final = tuple(name for name in _FIELDS if name != "config")  # that one is found before any file is read
+_OPTIONS: Final = {"metrics": "--listen"}  # all others have the setting's name
 
 
 class _SettingInput(msgspec.Struct, frozen=True):
@@ -260,7 +261,7 @@ def _from_options(overrides: Mapping[str, object]) -> dict[str, _SettingInput]:
     if strangers := overrides.keys() - set(_SETTABLE):
         raise TypeError(f"no such setting: {', '.join(sorted(strangers))}")
     return {
-        name: _SettingInput(value, f"--{name.replace('_', '-')}", Path.cwd())
+        name: _SettingInput(value, _OPTIONS.get(name, f"--{name.replace('_', '-')}"), Path.cwd())
         for name, value in overrides.items()
         if value is not None
     }

@@ -38,6 +38,7 @@ def main(arguments: list[str]) -> int:
     except AppError as error:
         notes.write(Kind.REFUSED, f"{error.trace}pulse: {error.message}".encode("utf-8", "replace"))
         return REFUSED
+    notes.write(Kind.LOADED)
 
     async def serve() -> int:
         name = await _wait_name(options.name_fd)  # in the loop, which and whose imports exist by then

@@ -1,5 +1,5 @@
 """
-Notes of a handler process to its pool parent, over a pipe: its session, answered heartbeats, why it ended.
+Notes of a handler process to its pool parent, over a pipe: app loaded, session, answered heartbeats, why it ended.
 
 A note is a kind (1 byte), a length (4 bytes, big-endian) and a text. The parent needs them to know when to send
 heartbeats for a child, and to print once, not once per process, that the app cannot be loaded.
@@ -22,6 +22,7 @@ _LENGTH: Final = slice(1, 5)
 class Kind(enum.Enum):
     """The kind of a note."""
 
+    LOADED = b"L"  # the app is loaded
     SESSION = b"S"  # connected; the text is the session
     BEAT = b"B"  # the server answered a heartbeat
     DRAINED = b"D"  # the server asked this process to end for good

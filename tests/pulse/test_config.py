@@ -193,6 +193,10 @@ class TestValues:
         assert "***" in line
 
 
+def test_an_option_is_named_as_it_was_written() -> None:
+    assert refusal({}, metrics="x:y")[0].startswith("--listen is 'x:y': a port of 127.0.0.1")
+
+
 def test_relative_paths() -> None:
     assert load({"PULSE_STATE_DIR": "state"}).state_dir == Path.cwd() / "state"
     path = written("runtime_dir = 'run'\n", "etc/p.toml")

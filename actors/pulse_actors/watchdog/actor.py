@@ -66,6 +66,7 @@ class Watchdog:
         self._guard = guard
         self._failures = failures
         self._sees_deaths = sees_deaths
+        self._unheard: list[Ending] = []  # what was written in a statement without an answer
 
     async def prime(self, *, boot: bool) -> None:
         """Store that this host is alive, and read the database's clock for the first time."""
@@ -78,6 +79,7 @@ class Watchdog:
         at = await self._begin()
         if not self._guard.may_reap(time.monotonic()):
             return TurnResult(self._sweep_s)
+        await self._note_unheard()
         reaped, more, delays_s, spared = 0, True, set[float](), set[str]()
         while more:
             lapsed = await self._store.lapsed(SWEEP_LIMIT, spared=sorted(spared), now=at)
@@ -125,12 +127,19 @@ class Watchdog:
         ended: list[Ended] = []
 
         async def together(some: Sequence[Ending]) -> None:
+            self._unheard = list(some)
             written = await self._store.end(some, now=at)
+            self._unheard = []
             self._failures.note(failed_attempts(some, written))
             ended.extend(written)
 
         await write_merged(self._store, endings, together)
         return ended
+
+    async def _note_unheard(self) -> None:
+        """A statement whose answer was lost may have been committed: what it ended is to be logged."""
+        self._failures.note(failed_attempts(self._unheard, await self._store.endings.written(self._unheard)))
+        self._unheard = []
 
     async def status(self) -> dict[str, object]:
         """Whether the database is there."""

@@ -10,13 +10,14 @@ hardly the cause: then there is a pause. Some are set aside all the same, since 
 
 from __future__ import annotations
 
+import time
 from functools import partial
 from typing import Final
 
 import anyio
 import structlog
 
-from pulse.errors import StatementError
+from pulse.errors import StatementError, UnavailableError
 from pulse.store.failures import IN_VAIN
 from pulse.store.store import Store
 from pulse.system.failure_log import FailureLog
@@ -28,6 +29,7 @@ LOOK_S: Final = 1.0
 LIMIT: Final = 1000  # jobs of one statement: some 50 ms
 NARROWER: Final = 8  # so many times fewer jobs per statement if one of them is refused
 LATER_S: Final = 60.0  # for so long, so that the jobs after them have their turn, IN_VAIN in a second or so
+MARGIN_S: Final = 1.0  # to look back further than a lost answer: rather a line twice than none
 
 log = structlog.get_logger()
 
@@ -57,6 +59,7 @@ class _Sweep:
         self._failures = failures
         self._aside = store.aside
         self._is_in_vain = False
+        self._unheard_since_s: float | None = None  # a statement without an answer may have been committed
 
     async def some(self, limit: int) -> int | None:
         """
@@ -65,8 +68,10 @@ class _Sweep:
         Raises:
             UnavailableError: The database is away, or refuses every job.
         """
+        await self._note_unheard()
         refused = 0
         while True:
+            asked_s = time.monotonic()
             try:
                 expired = await self._store.expire(limit)
             except StatementError as error:
@@ -77,10 +82,19 @@ class _Sweep:
                 if refused >= IN_VAIN:
                     self._is_in_vain = True
                     raise
+            except UnavailableError:
+                self._unheard_since_s = asked_s
+                raise
             else:
                 self._is_in_vain = False
                 self._failures.note(expired_jobs(expired))
                 return len(expired)
+
+    async def _note_unheard(self) -> None:
+        if self._unheard_since_s is not None:
+            expired = await self._store.expired_within(time.monotonic() - self._unheard_since_s + MARGIN_S)
+            self._unheard_since_s = None
+            self._failures.note(expired_jobs(expired))
 
     async def _blame(self, error: StatementError) -> None:
         job = await self._aside.first_late()

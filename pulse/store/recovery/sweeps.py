@@ -75,6 +75,12 @@ class Sweeps(ABC):
             rows = await connection.fetch(STATEMENTS["expire_jobs"].sql, limit, now)
         return [ExpiredJob(identity, *map(readable, texts)) for identity, *texts in rows]
 
+    async def expired_within(self, seconds: float) -> list[ExpiredJob]:
+        """What any watchdog has dead-lettered in the last *seconds* since it was not started in time."""
+        async with self.lender.connection() as connection:
+            rows = await connection.fetch(STATEMENTS["expired_jobs"].sql, seconds)
+        return [ExpiredJob(identity, *map(readable, texts)) for identity, *texts in rows]
+
     async def lapsed(self, limit: int, *, spared: Sequence[str] = (), now: datetime | None = None) -> list[Fence]:
         """Attempts whose lease has lapsed, at most *limit*, except those of the workers *spared*."""
         async with self.lender.connection() as connection:

@@ -74,6 +74,14 @@ SELECT uuid_send(id) AS id, textsend(name) AS name, textsend(topic) AS topic, te
 FROM changed;
 
 
+-- name: expired_jobs :many
+-- What:    what expire_jobs ended a short time ago, when its answer was lost.   Args: $1 seconds.   Guard: none: reads.
+-- Returns: as expire_jobs. It looks at all dead letters, in a partial index.
+SELECT uuid_send(j.id) AS id, textsend(j.name) AS name, textsend(j.topic) AS topic, textsend(split_part(j.last_error, E'\n', 1)) AS error
+FROM pulse.jobs j
+WHERE j.status = 'DEAD_LETTERED' AND j.completed_at > clock_timestamp() - $1 * interval '1 second' AND j.last_error LIKE 'expired: %';
+
+
 -- name: first_late_job :one
 -- What:    the job that expire_jobs would end first.   Args: $1 now.   Guard: none: reads.   Returns: id, or nothing.
 SELECT uuid_send(j.id) AS id FROM pulse.jobs j

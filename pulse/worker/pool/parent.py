@@ -66,6 +66,7 @@ class WorkerPool:
         self._children: dict[int, Child] = {}
         self._kept = options.processes  # slots that have a process, or will have one again
         self._restarts: dict[int, RestartLog] = {}
+        self._loaded = anyio.Event()  # the app, by some process: before that there is nothing to tell but why it is not
         self._stopping = anyio.Event()
         self._ended = anyio.Event()
         self._exit_code = 0
@@ -74,10 +75,8 @@ class WorkerPool:
     async def run(self) -> int:
         """Keep the slots filled until all are done; returns the exit code."""
         self._signals.install()
-        options = self._options
-        self._log.info("pool_started", app=options.app, processes=options.processes, concurrency=options.concurrency)
         async with anyio.create_task_group() as group:
-            self._spares: Spares = Spares(options, group, self._log)
+            self._spares: Spares = Spares(self._options, group, self._log)
             group.start_soon(self._watch_signals)
             group.start_soon(self._stop_in_time)
             group.start_soon(self._mind)
@@ -88,7 +87,8 @@ class WorkerPool:
             await self._spares.wait_dismissed()
             self._ended.set()
             group.cancel_scope.cancel()
-        self._log.info("pool_ended", exit_code=self._exit_code)
+        if self._loaded.is_set():
+            self._log.info("pool_ended", exit_code=self._exit_code)
         return self._exit_code
 
     async def _keep_all(self) -> None:
@@ -174,6 +174,8 @@ class WorkerPool:
         notes, more = child.read_notes()
         for note in notes:
             match note.kind:
+                case Kind.LOADED:
+                    self._has_loaded()
                 case Kind.SESSION:
                     watch.connected(note.text, time.monotonic())
                     self._sessions_changed.wake()
@@ -185,6 +187,12 @@ class WorkerPool:
         if child.notes_lost() and not was_lost:
             self._log.warning("notes_not_understood", slot=child.slot, pid=child.pid)
         return more
+
+    def _has_loaded(self) -> None:
+        if not self._loaded.is_set():
+            self._loaded.set()
+            pool = self._options
+            self._log.info("pool_started", app=pool.app, processes=pool.processes, concurrency=pool.concurrency)
 
     def _connected(self, child: Child) -> None:
         if not child.worked:
@@ -200,6 +208,7 @@ class WorkerPool:
                 self._spares.refill()
 
     async def _mind(self) -> None:
+        await self._loaded.wait()
         refused = await mind(
             self._heartbeats, self._sessions_changed, self._options.socket, worker_name("pool"), self._log
         )
@@ -226,7 +235,8 @@ class WorkerPool:
     async def _stop_in_time(self) -> None:
         """When the pool stops: tell the server, ask every child to end, wait, kill those that are left."""
         await self._stopping.wait()
-        self._log.info("pool_stopping", processes=len(self._children), drain_s=self._options.drain_s)
+        if self._loaded.is_set():
+            self._log.info("pool_stopping", processes=len(self._children), drain_s=self._options.drain_s)
         self._heartbeats.leave()
         self._sessions_changed.wake()
         for child in self._children.values():

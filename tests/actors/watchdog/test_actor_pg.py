@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Any, Final
+from uuid import UUID
 
 import pytest
 import structlog
 from structlog.testing import capture_logs
 
-from pulse.errors import StatementTimeoutError
+from pulse.errors import StatementTimeoutError, UnavailableError
+from pulse.store.rows import Ended, Ending
 from pulse.store.store import Store
 from pulse.system import processes
 from pulse.system.failure_log import FailureLog
@@ -189,3 +192,25 @@ async def test_a_sweep_that_does_not_wait_says_nothing(watchdog: Watchdog) -> No
     with capture_logs() as logs:
         assert await turn(watchdog) == TurnResult(SWEEP_S)
     assert logs == []
+
+
+async def test_what_was_ended_is_logged_though_the_answer_was_lost(
+    watchdog: Watchdog, store: Store, connection: Sql, monkeypatch: Patch
+) -> None:
+    end = Store.end
+
+    async def lose(self: Store, some: Sequence[Ending], **options: Any) -> list[Ended]:
+        await end(self, some, **options)
+        raise UnavailableError("the connection is gone")
+
+    dead = await forge(connection, "RUNNING", lease_until=LAPSED, max_attempts=1)
+    with capture_logs() as logged:
+        with monkeypatch.context() as losing:
+            losing.setattr(Store, "end", lose)
+            with pytest.raises(UnavailableError):
+                await turn(watchdog)
+        assert [line["event"] for line in logged] == []
+        await turn(watchdog)
+        await turn(watchdog)
+    (line,) = [line for line in logged if line["event"] == "job_dead_lettered"]
+    assert (line["id"], line["outcome"]) == (str(UUID(bytes=dead)), "lease_expired")

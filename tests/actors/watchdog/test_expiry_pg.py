@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -11,8 +12,10 @@ import anyio
 import asyncpg
 import pytest
 import structlog
+from structlog.testing import capture_logs
 
-from pulse.store.rows import Claim, Ending, EndingKind, from_s
+from pulse.errors import UnavailableError
+from pulse.store.rows import Claim, Ending, EndingKind, ExpiredJob, from_s
 from pulse.store.store import Store
 from pulse.system.failure_log import FailureLog
 from pulse_actors.watchdog import expiry
@@ -247,3 +250,27 @@ async def test_the_sweep(store: Store, connection: Sql, monkeypatch: Patch) -> N
             tasks.cancel_scope.cancel()
     assert [one["count"] for one in logs if one["event"] == "jobs_expired"] == [7]
     assert {(await read(connection, one))["status"] for one in ids} == {"DEAD_LETTERED"}
+
+
+async def test_what_has_expired_is_logged_though_the_answer_was_lost(
+    store: Store, connection: Sql, monkeypatch: Patch
+) -> None:
+    real = Store.expire
+
+    async def lose(self: Store, limit: int) -> list[ExpiredJob]:
+        await real(self, limit)
+        raise UnavailableError("the connection is gone")
+
+    late = await forge(connection, "PENDING", expires_at=datetime.now(UTC) - timedelta(seconds=1))
+    await forge(connection, "DEAD_LETTERED")
+    sweep = expiry._Sweep(store, FailureLog(structlog.get_logger()))
+    with capture_logs() as logged:
+        with monkeypatch.context() as losing:
+            losing.setattr(Store, "expire", lose)
+            with pytest.raises(UnavailableError):
+                await sweep.some(1)
+        assert logged == []
+        assert await sweep.some(1) == 0
+        assert await sweep.some(1) == 0
+    (line,) = logged
+    assert (line["event"], line["id"], line["outcome"]) == ("job_dead_lettered", str(UUID(bytes=late)), "expired")
