@@ -44,7 +44,7 @@ CREATE TABLE pulse.schema_version (
     installed_at timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 
-INSERT INTO pulse.schema_version (version, release) VALUES (1, '0.1.0.dev4');
+INSERT INTO pulse.schema_version (version, release) VALUES (1, '0.1.0.dev5');
 
 CREATE TYPE pulse.job_status AS ENUM ('PENDING', 'RUNNING', 'COMPLETED', 'RETRYING', 'DEAD_LETTERED', 'CANCELED');
 
@@ -257,7 +257,9 @@ CREATE TABLE pulse.handlers (
     seen_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
     stall_s      float8 CHECK (stall_s > 0 AND stall_s <= 1e9),
     backoff      text CONSTRAINT handlers_backoff CHECK (length(backoff) <= 500 AND backoff ~
-        '^(quadratic(:\d{1,9}(\.\d{1,6})?)?|exponential(:\d{1,9}(\.\d{1,6})?){0,2}|fixed:\d{1,9}(\.\d{1,6})?|list:\d{1,9}(\.\d{1,6})?(,\d{1,9}(\.\d{1,6})?)*)$')
+        '^(quadratic(:\d{1,9}(\.\d{1,6})?)?|exponential(:\d{1,9}(\.\d{1,6})?){0,2}|fixed:\d{1,9}(\.\d{1,6})?|list:\d{1,9}(\.\d{1,6})?(,\d{1,9}(\.\d{1,6})?)*)$'),
+    on_dead_letter text CHECK (length(on_dead_letter) BETWEEN 1 AND 200),  -- name of the job that is submitted then
+    on_crash     text CHECK (length(on_crash) BETWEEN 1 AND 200)
 );
 
 -- Policy per topic; NULL: the server decides. Row '' holds the server's defaults: the supervisor writes max_attempts,
@@ -284,6 +286,7 @@ INSERT INTO pulse.topics (topic, max_attempts, max_crashes) VALUES ('', 5, 3);
 -- Empty if no row sets the option: then the hot statements pay only for one look.
 CREATE INDEX idx_topics_backoff ON pulse.topics (topic) WHERE backoff IS NOT NULL;
 CREATE INDEX idx_handlers_backoff ON pulse.handlers (name) WHERE backoff IS NOT NULL;
+CREATE INDEX idx_handlers_events ON pulse.handlers (name) WHERE on_dead_letter IS NOT NULL OR on_crash IS NOT NULL;
 CREATE INDEX idx_topics_lease ON pulse.topics (topic) WHERE lease_s IS NOT NULL;
 CREATE INDEX idx_topics_live ON pulse.topics (topic)
     WHERE stall_s IS NOT NULL OR lease_s IS NOT NULL OR retention_s IS NOT NULL OR retention_dead_s IS NOT NULL OR ageing_s IS NOT NULL;
@@ -759,6 +762,14 @@ BEGIN
     END IF;
     RETURN made;
 END
+$$;
+
+-- The args of a job that tells of another one's end (on_dead_letter, on_crash of its handler).
+CREATE FUNCTION pulse.event_args(id uuid, name text, topic text, attempt int, outcome text, error text) RETURNS jsonb
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT jsonb_build_object('job', jsonb_build_object(
+        'id', event_args.id, 'name', event_args.name, 'topic', event_args.topic, 'attempt', event_args.attempt,
+        'outcome', event_args.outcome, 'error', coalesce(left(event_args.error, 10000), '')))
 $$;
 
 -- Schedules from SQL. The scheduler computes the first occurrence when it gets the NOTIFY, or else within a second; if it cannot

@@ -54,6 +54,8 @@ class HandlerInfo(Struct, frozen=True):
     max_crashes: Annotated[int, Meta(ge=1, le=10_000)] | None = None
     stall_s: Annotated[float, Meta(gt=0, le=MAX_SECONDS)] | None = None
     backoff: Annotated[str, Meta(max_length=MAX_BACKOFF)] | None = None
+    on_dead_letter: Name | None = None
+    on_crash: Name | None = None
 
 
 class Hello(Struct, frozen=True):

@@ -133,6 +133,8 @@ class Defaults(ABC):
                 [info.max_crashes for info in infos],
                 [info.stall_s for info in infos],
                 [info.backoff for info in infos],
+                [info.on_dead_letter for info in infos],
+                [info.on_crash for info in infos],
             )
 
     async def set_server_defaults(self, max_attempts: int, max_crashes: int, backoff: str = "quadratic") -> None:

@@ -46,6 +46,7 @@ JOIN pulse.jobs j ON j.id BETWEEN d.id AND d.id AND j.status::text = 'COMPLETED'
 --          $6 delay_s float8[] (NULL: the back-off), $7 exit codes int[], $8 progress text[] (JSON or NULL), $9 stacks text[],
 --          $10 cpu_s float8[], $11 peak_rss_bytes bigint[] (same length, sorted by id), $12 now
 -- Guard:   id, status, locked_by, attempts; and for outcome lease_expired a lease that has lapsed by the database's clock.
+--          A job for each dead letter and crash of a handler that wants to be told is submitted here: if and only if it is one.
 -- Returns: id, attempt, new status, topic, priority, seconds until due, when that is (Unix), name (bytes: it may be corrupt);
 --          a missing one was stale.
 --          `silent` is written as lease_expired without a look at the lease: the worker was killed since, for its silence.
@@ -104,10 +105,20 @@ WITH ended AS (
     FROM changed
     WHERE outcome <> 'unassigned'
     ON CONFLICT (job_id, attempt) DO NOTHING
+), events AS (
+    SELECT count(pulse.submit(event.name, pulse.event_args(c.id, c.name, c.topic, c.attempts, c.outcome, c.error),
+                              topic => c.topic, priority => c.priority))
+    FROM changed c
+    JOIN pulse.handlers h ON h.name = c.name AND (h.on_dead_letter IS NOT NULL OR h.on_crash IS NOT NULL)
+    CROSS JOIN LATERAL (VALUES (CASE WHEN c.status = 'DEAD_LETTERED' THEN h.on_dead_letter END),
+                               (CASE WHEN c.outcome = 'crashed' THEN h.on_crash END)) AS event(name)
+    WHERE event.name IS NOT NULL
+      AND EXISTS (SELECT FROM pulse.handlers WHERE on_dead_letter IS NOT NULL OR on_crash IS NOT NULL)
 )
 SELECT uuid_send(id) AS id, attempts, status::text AS status, topic, priority, delay_s, date_part('epoch', next_run_at) AS due_s,
        textsend(name) AS name
-FROM changed;
+FROM changed
+WHERE (SELECT true FROM events);
 
 
 -- name: ended_at_attempt :many

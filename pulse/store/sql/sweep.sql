@@ -53,6 +53,7 @@ ORDER BY l.id;
 -- Returns: id, name, topic, when it should have started, as the first line of last_error says it (the last three are bytes:
 --          they may be corrupt). Their history gets an attempt 0, which stands for no attempt.
 --          The partial index holds only jobs that may expire, so all others cost nothing.
+--          A job is submitted for each whose handler wants to be told of its dead letters, as in end_attempts.
 WITH late AS (
     SELECT j.id FROM pulse.jobs j
     WHERE j.status IN ('PENDING', 'RETRYING') AND j.expires_at <= coalesce($2, now())
@@ -64,14 +65,19 @@ WITH late AS (
         last_error = format('expired: not started by %sZ', to_char(j.expires_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS'))
                      || coalesce(E'\nthe last error was: ' || left(j.last_error, 60000), '')
     FROM late l WHERE j.id BETWEEN l.id AND l.id AND j.status::text IN ('PENDING', 'RETRYING')
-    RETURNING j.id, j.name, j.topic, j.completed_at, j.last_error, j.progress
+    RETURNING j.id, j.name, j.topic, j.priority, j.completed_at, j.last_error, j.progress
 ), history AS (
     INSERT INTO pulse.attempts (job_id, attempt, ended_at, outcome, error, progress)
     SELECT c.id, 0, c.completed_at, 'expired', c.last_error, c.progress FROM changed c
     ON CONFLICT (job_id, attempt) DO UPDATE SET ended_at = excluded.ended_at, error = excluded.error, progress = excluded.progress
+), events AS (
+    SELECT count(pulse.submit(h.on_dead_letter, pulse.event_args(c.id, c.name, c.topic, 0, 'expired', c.last_error),
+                              topic => c.topic, priority => c.priority))
+    FROM changed c JOIN pulse.handlers h ON h.name = c.name AND h.on_dead_letter IS NOT NULL
 )
 SELECT uuid_send(id) AS id, textsend(name) AS name, textsend(topic) AS topic, textsend(split_part(last_error, E'\n', 1)) AS error
-FROM changed;
+FROM changed
+WHERE (SELECT true FROM events);
 
 
 -- name: expired_jobs :many

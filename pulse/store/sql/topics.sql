@@ -64,18 +64,20 @@ SELECT pulse.tell('pulse_work', $1);
 -- name: note_handlers :exec
 -- What:    store what a worker declares of its handlers; the last hello wins.
 -- Args:    $1 names text[] (sorted), $2 topics text[], $3 max_attempts int[], $4 timeout_s float8[], $5 max_crashes int[],
---          $6 stall_s float8[], $7 backoff text[] (same length)
+--          $6 stall_s float8[], $7 backoff text[], $8 on_dead_letter text[], $9 on_crash text[] (same length)
 -- Guard:   rows in name order; unchanged rows are written at most once a minute.   Returns: nothing.
-INSERT INTO pulse.handlers AS h (name, topic, max_attempts, timeout_s, max_crashes, stall_s, backoff)
-SELECT d.name, d.topic, d.max_attempts, d.timeout_s, d.max_crashes, d.stall_s, d.backoff
-FROM unnest($1::text[], $2::text[], $3::int[], $4::float8[], $5::int[], $6::float8[], $7::text[])
-    AS d(name, topic, max_attempts, timeout_s, max_crashes, stall_s, backoff)
+INSERT INTO pulse.handlers AS h (name, topic, max_attempts, timeout_s, max_crashes, stall_s, backoff, on_dead_letter, on_crash)
+SELECT d.name, d.topic, d.max_attempts, d.timeout_s, d.max_crashes, d.stall_s, d.backoff, d.on_dead_letter, d.on_crash
+FROM unnest($1::text[], $2::text[], $3::int[], $4::float8[], $5::int[], $6::float8[], $7::text[], $8::text[], $9::text[])
+    AS d(name, topic, max_attempts, timeout_s, max_crashes, stall_s, backoff, on_dead_letter, on_crash)
 ORDER BY d.name
 ON CONFLICT (name) DO UPDATE
 SET topic = excluded.topic, max_attempts = excluded.max_attempts, timeout_s = excluded.timeout_s, max_crashes = excluded.max_crashes,
-    stall_s = excluded.stall_s, backoff = excluded.backoff, seen_at = excluded.seen_at
-WHERE (h.topic, h.max_attempts, h.timeout_s, h.max_crashes, h.stall_s, h.backoff) IS DISTINCT FROM
-      (excluded.topic, excluded.max_attempts, excluded.timeout_s, excluded.max_crashes, excluded.stall_s, excluded.backoff)
+    stall_s = excluded.stall_s, backoff = excluded.backoff, on_dead_letter = excluded.on_dead_letter, on_crash = excluded.on_crash,
+    seen_at = excluded.seen_at
+WHERE (h.topic, h.max_attempts, h.timeout_s, h.max_crashes, h.stall_s, h.backoff, h.on_dead_letter, h.on_crash) IS DISTINCT FROM
+      (excluded.topic, excluded.max_attempts, excluded.timeout_s, excluded.max_crashes, excluded.stall_s, excluded.backoff,
+       excluded.on_dead_letter, excluded.on_crash)
    OR h.seen_at < excluded.seen_at - interval '1 minute';
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
+from uuid import UUID
 
 import pytest
 
@@ -168,3 +171,29 @@ async def test_the_crash_budget_is_resolved(
     culprit = await forge(connection, "RUNNING", crashes=most - 1)
     ended = await store.end([_ending(one, EndingKind.CRASHED, error="died") for one in (survivor, culprit)])
     assert {one.id: one.status for one in ended} == {survivor: "RETRYING", culprit: "DEAD_LETTERED"}
+
+
+async def test_who_wants_to_know_of_dead_letters_and_crashes(store: Store, connection: Sql) -> None:
+    """A job tells of each, in the same statement; of nothing else, and not of handlers that do not ask."""
+    await store.note_handlers({"n": HandlerInfo(on_dead_letter="dead", on_crash="crash"), "m": HandlerInfo()})
+    ends = [
+        ("n", EndingKind.ERROR, 1, ["dead"]), ("n", EndingKind.ERROR, 2, []), ("n", EndingKind.CRASHED, 2, ["crash"]),
+        ("n", EndingKind.DISCARDED, 2, ["dead"]), ("n", EndingKind.RELEASED, 1, []), ("m", EndingKind.DISCARDED, 1, []),
+    ]  # fmt: skip
+    for name, kind, max_attempts, told in ends:
+        job = await forge(connection, "RUNNING", name=name, topic="its own", priority=7, max_attempts=max_attempts)
+        await store.end([Ending(job, 1, WORKER, kind, "why")])
+        rows = await connection.fetch("DELETE FROM pulse.jobs WHERE name IN ('dead', 'crash') RETURNING *")
+        assert [row["name"] for row in rows] == told
+        for row in rows:
+            assert (row["topic"], row["priority"], row["status"]) == ("its own", 7, "PENDING")
+            assert json.loads(row["args"])["job"] == {
+                "id": str(UUID(bytes=job)), "name": name, "topic": "its own", "attempt": 1, "outcome": kind.value,
+                "error": "why",
+            }  # fmt: skip
+    late = await forge(connection, name="n", expires_at=datetime.now(UTC) - timedelta(seconds=1))
+    await forge(connection, name="m", expires_at=datetime.now(UTC) - timedelta(seconds=1))
+    assert len(await store.expire(10)) == 2
+    (row,) = await connection.fetch("SELECT * FROM pulse.jobs WHERE name = 'dead'")
+    told_of = json.loads(row["args"])["job"]
+    assert (told_of["id"], told_of["outcome"]) == (str(UUID(bytes=late)), "expired")
