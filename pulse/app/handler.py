@@ -18,7 +18,7 @@ from typing import Any, Final, TypeGuard
 from pulse.app.context import Context
 from pulse.app.hooks.functions import check_function, is_async
 from pulse.app.hooks.lifespan import provided_parameters
-from pulse.app.hooks.middleware import NO_LAYERS, Layers, Middleware, checked_own, layers_for
+from pulse.app.hooks.middleware import Layers, Middleware, checked_own, layers_for
 from pulse.app.hooks.registry import FailureHook, Hooks
 from pulse.app.parameters import Parameters, resolved
 from pulse.app.retry_on import RetryOn, check_retry_on
@@ -58,7 +58,7 @@ class Handler:
         max_cpu_s: Processor time of that process.
         codec: Its app's.
         middleware: Its own, inside its app's.
-        layers: All that wraps it.
+        layers: All that wraps it; None: nothing does.
         provided: Parameters that get the value of a lifespan, with its type.
         on_failure: Its app's hooks.
     """
@@ -80,7 +80,7 @@ class Handler:
     max_cpu_s: float | None = None
     codec: Codec | None = None
     middleware: tuple[Middleware, ...] = ()
-    layers: Layers = NO_LAYERS
+    layers: Layers | None = None
     provided: Mapping[str, Any] = field(default_factory=dict)
     on_failure: tuple[FailureHook, ...] = ()
 

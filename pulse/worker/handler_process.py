@@ -19,7 +19,7 @@ from pulse.logs import configure_logging
 from pulse.system import processes
 from pulse.worker.app_name import AppError
 from pulse.worker.execution import stacks
-from pulse.worker.execution.hook_calls import log_hook
+from pulse.worker.execution.failure_hooks import log_hook
 from pulse.worker.load_app import load_app
 from pulse.worker.options import HostOptions, loop_options
 from pulse.worker.service import REFUSED, Service

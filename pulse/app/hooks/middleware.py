@@ -9,17 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, TypeAlias, cast
+from functools import partial
+from typing import Any, TypeAlias
 
 from pulse.app.context import Context
 from pulse.app.hooks.functions import check_arguments, check_function, is_async, shown
 from pulse.errors import HandlerError
 
-__all__ = ["NO_LAYERS", "CallNext", "Layers", "Middleware", "checked_middleware", "layers_for"]
+__all__ = ["CallNext", "Layers", "Middleware", "checked_middleware", "layers_for", "wrapped"]
 
 CallNext: TypeAlias = "Callable[[], Awaitable[Any]]"
 Middleware: TypeAlias = "Callable[[Context, CallNext], object]"
-AsyncMiddleware: TypeAlias = "Callable[[Context, CallNext], Awaitable[Any]]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,14 +32,8 @@ class Layers:
         in_thread: Plain middleware, inside the other.
     """
 
-    in_loop: tuple[AsyncMiddleware, ...] = ()
+    in_loop: tuple[Middleware, ...] = ()
     in_thread: tuple[Middleware, ...] = ()
-
-    def __bool__(self) -> bool:
-        return bool(self.in_loop or self.in_thread)
-
-
-NO_LAYERS = Layers()
 
 
 def checked_middleware(label: str, function: Middleware) -> Middleware:
@@ -73,14 +67,21 @@ def checked_own(label: str, middleware: Iterable[Middleware], *, handler_is_asyn
     return found
 
 
-def layers_for(middleware: Iterable[Middleware], *, handler_is_async: bool) -> Layers:
+def wrapped(call: Callable[[], Any], context: Context, layers: Iterable[Middleware]) -> Callable[[], Any]:
+    """The call inside its layers; frames of pulse's own are not between them."""
+    for layer in layers:
+        call = partial(layer, context, call)
+    return call
+
+
+def layers_for(middleware: Iterable[Middleware], *, handler_is_async: bool) -> Layers | None:
     """
-    The layers of one handler.
+    The layers of one handler; None: there are none.
 
     Args:
         middleware: In the order of registration; plain ones are left out for an async handler.
     """
     inside_out = tuple(middleware)[::-1]
-    in_loop = cast("tuple[AsyncMiddleware, ...]", tuple(one for one in inside_out if is_async(one)))
+    in_loop = tuple(one for one in inside_out if is_async(one))
     in_thread = () if handler_is_async else tuple(one for one in inside_out if not is_async(one))
-    return Layers(in_loop, in_thread) if in_loop or in_thread else NO_LAYERS
+    return Layers(in_loop, in_thread) if in_loop or in_thread else None

@@ -19,13 +19,15 @@ import anyio
 from anyio.abc import TaskGroup, TaskStatus
 from anyio.to_thread import run_sync
 
+from pulse.app.handler import Handler
+from pulse.app.hooks.middleware import Layers, wrapped
 from pulse.app.outcome import RELEASED, Outcome
 from pulse.app.tracing import Tracing
 from pulse.worker.execution.attempt import Attempt, arguments_for
-from pulse.worker.execution.hook_calls import call_in_loop, call_in_thread, counts, tell_failure
+from pulse.worker.execution.failure_hooks import counts, tell_failure
 from pulse.worker.execution.wakeup import WakeupEvent
 
-__all__ = ["AttemptOwner", "Runner", "RunnerOwner", "interrupt", "is_failure", "make_runner"]
+__all__ = ["AttemptOwner", "Runner", "RunnerOwner", "call_plain", "interrupt", "is_failure", "make_runner"]
 
 SLICE_S: Final = 0.01  # then results are sent and frames are read before more handlers are called
 
@@ -255,8 +257,8 @@ class _Caller:
         span = None if tracing is None else tracing.begin(attempt.job)
         try:
             arguments = arguments_for(attempt, handler, self._values)
-            if handler.layers:
-                value = await call_in_loop(attempt, handler, arguments, self._threads)
+            if handler.layers is not None:
+                value = await self._call_in_layers(attempt, handler, handler.layers, arguments)
             elif handler.is_async:
                 value = await handler.function(**arguments)
             else:
@@ -272,6 +274,44 @@ class _Caller:
         if tracing is not None:
             tracing.end(span, ending)
         self._owner.ended(attempt, ending)
+
+    async def _call_in_layers(
+        self, attempt: Attempt, handler: Handler, layers: Layers, arguments: dict[str, Any]
+    ) -> object:
+        if handler.is_async:
+            call = partial(handler.function, **arguments)
+        else:
+            call = partial(self._await_thread, attempt, handler, arguments)
+        return await wrapped(call, attempt.context, layers.in_loop)()
+
+    async def _await_thread(self, attempt: Attempt, handler: Handler, arguments: dict[str, Any]) -> object:
+        attempt.await_thread()
+        value = await run_sync(call_in_thread, attempt, handler, arguments, limiter=self._threads)
+        attempt.leave_thread()
+        if isinstance(value, BaseException):
+            raise value
+        return value
+
+
+def call_in_thread(attempt: Attempt, handler: Handler, arguments: dict[str, Any]) -> object:
+    """In a thread; it must not raise, since SystemExit and StopIteration mean other things outside."""
+    attempt.enter_thread()
+    try:
+        return call_plain(attempt, handler, arguments)
+    except BaseException as error:  # noqa: BLE001 - as in _Caller.call
+        return error
+
+
+def call_plain(attempt: Attempt, handler: Handler, arguments: dict[str, Any]) -> object:
+    """
+    Call a plain handler inside its plain middleware.
+
+    Raises:
+        BaseException: What the outermost one lets through.
+    """
+    if handler.layers is None:
+        return handler.function(**arguments)
+    return wrapped(partial(handler.function, **arguments), attempt.context, handler.layers.in_thread)()
 
 
 def is_failure(ending: Outcome, error: BaseException) -> bool:

@@ -30,8 +30,8 @@ from pulse.app.tracing import for_cell
 from pulse.system import log_sink, processes
 from pulse.worker.execution import stacks
 from pulse.worker.execution.attempt import HUNG, Attempt, Phase, arguments_for
-from pulse.worker.execution.hook_calls import call_plain, log_hook
-from pulse.worker.execution.runner import interrupt, is_failure, make_runner
+from pulse.worker.execution.failure_hooks import log_hook
+from pulse.worker.execution.runner import call_plain, interrupt, is_failure, make_runner
 from pulse.worker.isolation.messages import (
     Begun,
     CellCheckpoint,
@@ -128,8 +128,8 @@ class CellProcess:
     def _needs_loop(self, handler: Handler) -> bool:
         """Whether something is called around a plain handler that may be async, or is limited in time."""
         hooks = self._app.hooks
-        around = (handler.layers.in_loop, handler.provided, handler.on_failure, hooks.on_startup, hooks.on_shutdown)
-        return any(around)
+        is_wrapped = handler.layers is not None and bool(handler.layers.in_loop)
+        return is_wrapped or any((handler.provided, handler.on_failure, hooks.on_startup, hooks.on_shutdown))
 
     # The owner of the runner.
 

@@ -24,7 +24,7 @@ from pulse.app.parameters import ArgumentError
 from pulse.errors import HandlerError
 from pulse.protocol import Assignment
 from pulse.worker.execution.attempt import Attempt
-from pulse.worker.execution.hook_calls import call_in_thread
+from pulse.worker.execution.runner import call_in_thread
 
 ASSIGNMENT = Assignment(bytes(16), 1, "n", "t", "{}", None, 30.0)
 

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import pytest
 
 import pulse
+from pulse.app.hooks.middleware import Layers
 from pulse.errors import HandlerError
 
 
@@ -81,8 +82,8 @@ def test_a_plain_function_cannot_wrap_an_async_handler() -> None:
     app.handler("plain", middleware=[good, plain])(lambda: None)
     app.handler("async")(bare)
     app.middleware(plain)
-    assert app.handlers["async"].layers.in_thread == ()
-    assert app.handlers["plain"].layers.in_thread == (plain, plain)
+    assert app.handlers["async"].layers is None
+    assert app.handlers["plain"].layers == Layers((good,), (plain, plain))
 
 
 def test_the_first_is_the_outermost() -> None:
@@ -96,8 +97,7 @@ def test_the_first_is_the_outermost() -> None:
     app.middleware(first)
     app.handler("n", middleware=[third, fourth])(lambda: None)
     app.middleware(second)
-    assert app.handlers["n"].layers.in_thread == (fourth, third, second, first)
-    assert not app.handlers["n"].layers.in_loop
+    assert app.handlers["n"].layers == Layers(in_thread=(fourth, third, second, first))
 
 
 @pytest.mark.parametrize("hook", ["on_startup", "on_shutdown", "on_failure"])

@@ -14,7 +14,7 @@ import pytest
 import pulse
 from pulse.app.outcome import Outcome
 from pulse.protocol import Assignment
-from pulse.worker.execution import hook_calls
+from pulse.worker.execution import failure_hooks
 from pulse.worker.execution.attempt import Attempt
 from pulse.worker.execution.runner import interrupt, make_runner
 
@@ -156,7 +156,7 @@ async def test_what_is_raised_passes_through(kind: str, error: BaseException, en
     assert outcome == ending
     assert seen[1] == f"it {error!r}"
     assert "execution/runner.py" not in str(detail)
-    assert "execution/hook_calls.py" not in str(detail)
+    assert "execution/failure_hooks.py" not in str(detail)
     assert ending != "error" or "in layer" in str(detail)
 
 
@@ -359,7 +359,7 @@ async def test_a_hook_cannot_hold_an_attempt(
     kind: str, seen: list[object], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It is left after a while; the next hook is called."""
-    monkeypatch.setattr(hook_calls, "HOOKS_S", 0.05)
+    monkeypatch.setattr(failure_hooks, "HOOKS_S", 0.05)
     app = pulse.App()
     gate = threading.Event()
     app.handler("n")(lambda: 1 / 0)

@@ -1,93 +1,32 @@
 """
-Calls the hooks of an app around an attempt: its middleware, and those for attempts that failed.
+Calls the hooks of an app for an attempt that failed.
 
-A hook for a failure runs before the failure is reported. So it is called for each attempt that failed, unless its
+They run before the failure is reported. So it is called for each attempt that failed, unless its
 process died, and a flood of failures waits for it; for how long it may hold up a report is bounded.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import anyio
 from anyio.to_thread import run_sync
 
 from pulse.app.handler import Handler
 from pulse.app.hooks.functions import is_async, shown
-from pulse.app.hooks.middleware import CallNext
 from pulse.app.outcome import Discard, Outcome, RetryAfter
 from pulse.common.line_limit import LineLimit
 from pulse.errors import ResultError
 from pulse.worker.execution.attempt import HUNG, Attempt
 
-__all__ = ["call_in_loop", "call_in_thread", "call_plain", "counts", "log_hook", "tell_failure"]
+__all__ = ["counts", "log_hook", "tell_failure"]
 
 HOOKS_S: Final = 5.0  # for all hooks of a failure: the attempt holds its slot meanwhile
 # After a stop: the server waits for 7 s after a time limit, of which the handler may have used 5.
 HOOKS_AFTER_STOP_S: Final = 1.0
 _CHARGED: Final = frozenset({"error", "retry", "discard"})
 _lines = LineLimit(100, 10.0)  # as many as of failed handlers
-
-
-async def call_in_loop(
-    attempt: Attempt, handler: Handler, arguments: dict[str, Any], threads: anyio.CapacityLimiter
-) -> object:
-    """
-    Call a handler inside its middleware.
-
-    Raises:
-        BaseException: What the outermost one lets through.
-    """
-    call: CallNext
-    if handler.is_async:
-        call = partial(handler.function, **arguments)
-    else:
-        call = partial(_await_thread, attempt, handler, arguments, threads)
-    context = attempt.context
-    for middleware in handler.layers.in_loop:
-        call = partial(middleware, context, call)
-    return await call()
-
-
-async def _await_thread(
-    attempt: Attempt, handler: Handler, arguments: dict[str, Any], threads: anyio.CapacityLimiter
-) -> object:
-    attempt.await_thread()
-    try:
-        value = await run_sync(call_in_thread, attempt, handler, arguments, limiter=threads)
-    finally:
-        attempt.leave_thread()
-    if isinstance(value, BaseException):
-        raise value
-    return value
-
-
-def call_in_thread(attempt: Attempt, handler: Handler, arguments: dict[str, Any]) -> object:
-    """In a thread; it must not raise, since SystemExit and StopIteration mean other things outside."""
-    attempt.enter_thread()
-    try:
-        return call_plain(attempt, handler, arguments)
-    except BaseException as error:  # noqa: BLE001 - as for async handlers
-        return error
-
-
-def call_plain(attempt: Attempt, handler: Handler, arguments: dict[str, Any]) -> object:
-    """
-    Call a plain handler inside its plain middleware.
-
-    Raises:
-        BaseException: What the outermost one lets through.
-    """
-    if not handler.layers.in_thread:
-        return handler.function(**arguments)
-    call: Callable[[], Any] = partial(handler.function, **arguments)
-    context = attempt.context
-    for middleware in handler.layers.in_thread:
-        call = partial(middleware, context, call)
-    return call()
 
 
 def counts(ending: Outcome) -> bool:
@@ -140,4 +79,5 @@ def log_hook(hook: str, error: BaseException) -> None:
     if _lines.take(1, time.monotonic()):
         import structlog  # not above: pulse.logs comes first
 
-        structlog.get_logger("pulse.worker").warning("hook_failed", hook=hook, exc_info=error)
+        log = structlog.get_logger("pulse.worker")
+        log.warning("hook_failed", hook=hook, exc_info=error)
