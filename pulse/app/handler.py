@@ -81,7 +81,7 @@ class Handler:
     codec: Codec | None = None
     middleware: tuple[Middleware, ...] = ()
     layers: Layers | None = None
-    provided: Mapping[str, Any] = field(default_factory=dict)
+    provided: Mapping[str, Any] = field(default_factory=dict[str, Any])
     on_failure: tuple[FailureHook, ...] = ()
 
     def declared(self) -> dict[str, object]:
