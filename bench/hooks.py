@@ -91,8 +91,8 @@ async def _measured() -> dict[str, float]:
     """The best turn of each: noise only adds."""
     best: dict[str, float] = {name: float("inf") for name in ("none", "one", "three", "looks", "current")}
     for _ in range(TURNS):
-        for name in best:
-            best[name] = min(best[name], await _turn(name))
+        for name, value in best.items():
+            best[name] = min(value, await _turn(name))
     return best
 
 
