@@ -142,6 +142,7 @@ _MODULES: Final = {
     "pulse.client.requests": ("JobOptions", "NewJob"),
     "pulse.client.schedule_requests": ("ScheduleOptions",),
     "pulse.protocol.stats": ("Stats", "TopicStats"),
+    "pulse.sql": ("sql",),
 }
 _HOMES: Final = {name: module for module, names in _MODULES.items() for name in names}
 
@@ -149,15 +150,14 @@ _HOMES: Final = {name: module for module, names in _MODULES.items() for name in 
 def __getattr__(name: str) -> object:
     if name == "__version__":
         return importlib.import_module("pulse.common.version").VERSION
-    if name == "sql":
-        return importlib.import_module("pulse.sql")
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'pulse' has no attribute {name!r}")
-    value = getattr(importlib.import_module(home), name)
+    module = importlib.import_module(home)
+    value = module if home == f"{__name__}.{name}" else getattr(module, name)
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, "__version__"})
+    return ["__version__", *__all__]
