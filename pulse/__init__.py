@@ -9,6 +9,7 @@ The public names are here; a module is loaded when the first of its names is use
 - client: clients, asynchronous and blocking
 - common: small pure helpers
 - config: the settings, their defaults, and where each value comes from
+- contrib: other libraries: Sentry
 - encryption: `FernetCodec`, a ready codec
 - errors: every error that pulse raises on purpose
 - job: a job, a schedule, and the table of transitions between statuses
@@ -32,8 +33,10 @@ if TYPE_CHECKING:
     from pulse import sql
     from pulse.app.app import App
     from pulse.app.call import Call, call
-    from pulse.app.context import Context, Previous
+    from pulse.app.context import Context, Previous, current
     from pulse.app.handler import Handler
+    from pulse.app.hooks.lifespan import provided
+    from pulse.app.hooks.middleware import CallNext
     from pulse.app.outcome import Discard, RetryAfter, Snooze
     from pulse.client.async_client import AsyncClient, connect
     from pulse.client.client import Client
@@ -48,6 +51,7 @@ if TYPE_CHECKING:
         HandlerError,
         InvalidTransitionError,
         NobodyAnswersError,
+        NoHandlerError,
         NotFoundError,
         PulseError,
         RefusedError,
@@ -67,6 +71,7 @@ __all__ = [
     "AsyncClient",
     "BadRequestError",
     "Call",
+    "CallNext",
     "Changed",
     "Client",
     "Codec",
@@ -82,6 +87,7 @@ __all__ = [
     "JobOptions",
     "JobPage",
     "NewJob",
+    "NoHandlerError",
     "NobodyAnswersError",
     "NotFoundError",
     "Previous",
@@ -107,6 +113,8 @@ __all__ = [
     "Why",
     "call",
     "connect",
+    "current",
+    "provided",
     "sql",
 ]
 
@@ -117,13 +125,16 @@ _MODULES: Final = {
     "pulse.client.client": ("Client",),
     "pulse.client.async_client": ("AsyncClient", "connect"),
     "pulse.security.codec": ("Codec",),
-    "pulse.app.context": ("Context", "Previous"),
+    "pulse.app.context": ("Context", "Previous", "current"),
+    "pulse.app.hooks.lifespan": ("provided",),
+    "pulse.app.hooks.middleware": ("CallNext",),
     "pulse.errors": (
         "BadRequestError",
         "ConflictError",
         "ForbiddenError",
         "HandlerError",
         "InvalidTransitionError",
+        "NoHandlerError",
         "NobodyAnswersError",
         "NotFoundError",
         "PulseError",
