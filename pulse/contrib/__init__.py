@@ -1,0 +1,5 @@
+"""
+Integrations with other packages, each imported only when asked for.
+
+- django: jobs of a Django project: settings, transactions, a command for its worker, checks, a link in the admin
+"""
