@@ -30,7 +30,7 @@ def told(whole: Whole, name: str) -> list[str]:
 
 
 def test_a_job_tells_of_each_end(whole: Whole) -> None:
-    """Also where no process is left to call a function; such a job is tried again like any, and tells nobody of its end."""
+    """Also where no process is left to call a function; such a job is tried again like any other."""
     jobs = whole.jobs()
     refused = jobs.submit("charge", {"way": "discard"})
     jobs.wait(refused, "DEAD_LETTERED")

@@ -18,7 +18,7 @@ from django.conf import settings as django_settings  # type: ignore[import-untyp
 from django.core.signals import setting_changed  # type: ignore[import-untyped]
 from django.db import connections  # type: ignore[import-untyped]
 
-from pulse.client.discovery import Remote, connect_timeout_s, find_servers
+from pulse.client.discovery import Remote, find_servers, patience
 from pulse.common.text import similar_names
 from pulse.errors import ConfigError, PulseError
 from pulse.security.codec import Codec, checked
@@ -74,7 +74,7 @@ class ProjectSettings:
     @property
     def connect_timeout_s(self) -> float:
         """How long clients wait for a server."""
-        return connect_timeout_s(None, {**os.environ, **self.environment})
+        return patience(None, None, 0.0, {**os.environ, **self.environment}).connect_s
 
 
 def connection_of(alias: str) -> Any:  # noqa: ANN401 - Django has no types
