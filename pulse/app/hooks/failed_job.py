@@ -51,9 +51,9 @@ def event_name(event: str, function: Callable[..., object]) -> str:
         HandlerError: It has no parameter ``job``.
     """
     try:
-        parameters = inspect.signature(function).parameters
+        takes_job = _PARAMETER in inspect.signature(function).parameters
     except (TypeError, ValueError):
-        parameters = {}
-    if _PARAMETER not in parameters:
+        takes_job = False
+    if not takes_job:
         raise HandlerError(f"{event}: {shown(function)} has other parameters; write (job: pulse.FailedJob)")
     return f"{event}:{function.__module__}.{shown(function)}"[:_MAX_NAME]
