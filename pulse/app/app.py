@@ -46,6 +46,11 @@ class App:
         self._schedules: dict[str, Declared] = {}
 
     @property
+    def codec(self) -> Codec | None:
+        """Its codec."""
+        return self._codec
+
+    @property
     def handlers(self) -> Mapping[str, Handler]:
         """The handlers by name, read-only."""
         return MappingProxyType(self._handlers)

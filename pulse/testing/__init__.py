@@ -1,0 +1,43 @@
+"""
+For tests of applications: handlers in memory, a server of its own, and jobs of the test's own transaction.
+
+- clients: `pulse.Client` and `pulse.AsyncClient` over jobs in memory
+- inline: `pulse_inline`: submits jobs to memory and runs their handlers
+- memory: jobs in memory: the statuses that the server would give them
+- plugin: the fixtures of pytest: `pulse_app`, `pulse_inline`, `pulse_server`
+- recording: what a handler reports: progress and checkpoints
+- running: one attempt of a handler, in the caller's own thread or task
+- submitted: finds jobs by handler and arguments, and says what there is instead
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from pulse.testing.inline import Inline
+    from pulse.testing.memory import InlineJob
+    from pulse.testing.recording import RecordingContext
+    from pulse.testing.submitted import SubmittedJobs
+
+__all__ = ["Inline", "InlineJob", "RecordingContext", "SubmittedJobs"]
+
+# The plugin is imported in every run of pytest where pulse is installed: nothing else is, until a fixture is used.
+_HOMES: Final = {
+    "Inline": "pulse.testing.inline",
+    "InlineJob": "pulse.testing.memory",
+    "RecordingContext": "pulse.testing.recording",
+    "SubmittedJobs": "pulse.testing.submitted",
+}
+
+
+def __getattr__(name: str) -> object:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'pulse.testing' has no attribute {name!r}")
+    return getattr(importlib.import_module(home), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
