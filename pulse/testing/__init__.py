@@ -7,6 +7,7 @@ For tests of applications: handlers in memory, a server of its own, and jobs of 
 - plugin: the fixtures of pytest: `pulse_app`, `pulse_inline`, `pulse_server`
 - recording: what a handler reports: progress and checkpoints
 - running: one attempt of a handler, in the caller's own thread or task
+- server: `pulse_server`: a real server with a worker of the app, empty for each test
 - submitted: finds jobs by handler and arguments, and says what there is instead
 """
 
@@ -19,14 +20,16 @@ if TYPE_CHECKING:
     from pulse.testing.inline import Inline
     from pulse.testing.memory import InlineJob
     from pulse.testing.recording import RecordingContext
+    from pulse.testing.server import PulseServer
     from pulse.testing.submitted import SubmittedJobs
 
-__all__ = ["Inline", "InlineJob", "RecordingContext", "SubmittedJobs"]
+__all__ = ["Inline", "InlineJob", "PulseServer", "RecordingContext", "SubmittedJobs"]
 
 # The plugin is imported in every run of pytest where pulse is installed: nothing else is, until a fixture is used.
 _HOMES: Final = {
     "Inline": "pulse.testing.inline",
     "InlineJob": "pulse.testing.memory",
+    "PulseServer": "pulse.testing.server",
     "RecordingContext": "pulse.testing.recording",
     "SubmittedJobs": "pulse.testing.submitted",
 }

@@ -14,11 +14,12 @@ import pytest
 if TYPE_CHECKING:
     from pulse.app.app import App
     from pulse.testing.inline import Inline
+    from pulse.testing.server import PulseServer
 
-__all__ = ["pulse_app", "pulse_inline"]
+__all__ = ["pulse_app", "pulse_inline", "pulse_server"]
 
 _INI = "pulse_app"
-_KITS = ("pulse_inline",)
+_KITS = ("pulse_inline", "pulse_server")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -54,3 +55,21 @@ def pulse_inline(pulse_app: App | str) -> Inline:
     from pulse.worker.load_app import load_app
 
     return Inline(load_app(pulse_app) if isinstance(pulse_app, str) else pulse_app)
+
+
+@pytest.fixture(scope="session")
+def pulse_server_process(pulse_app: App | str) -> Generator[PulseServer]:
+    """The server of all tests of this process; ``pulse_server`` is its state for one test."""
+    from pulse.testing.server import running_pulse
+
+    with running_pulse(pulse_app) as server:
+        yield server
+
+
+@pytest.fixture
+def pulse_server(pulse_server_process: PulseServer, monkeypatch: pytest.MonkeyPatch) -> Generator[PulseServer]:
+    """A server with a worker of the app, started once and empty for each test; clients find it by themselves."""
+    monkeypatch.setenv("PULSE_RUNTIME_DIR", str(pulse_server_process.runtime_dir))
+    monkeypatch.delenv("PULSE_CONNECT", raising=False)
+    yield pulse_server_process
+    pulse_server_process.reset()
