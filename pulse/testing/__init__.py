@@ -3,12 +3,13 @@ For tests of applications: handlers in memory, a server of its own, and jobs of 
 
 - clients: `pulse.Client` and `pulse.AsyncClient` over jobs in memory
 - inline: `pulse_inline`: submits jobs to memory and runs their handlers
+- matching: finds jobs by handler and arguments, and says what there is instead
 - memory: jobs in memory: the statuses that the server would give them
+- own_database: for suites with a PostgreSQL of their own: runs jobs inside the test's transaction
 - plugin: the fixtures of pytest: `pulse_app`, `pulse_inline`, `pulse_server`
 - recording: what a handler reports: progress and checkpoints
 - running: one attempt of a handler, in the caller's own thread or task
 - server: `pulse_server`: a real server with a worker of the app, empty for each test
-- submitted: finds jobs by handler and arguments, and says what there is instead
 """
 
 from __future__ import annotations
@@ -18,12 +19,23 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from pulse.testing.inline import Inline
+    from pulse.testing.matching import SubmittedJobs
     from pulse.testing.memory import InlineJob
+    from pulse.testing.own_database import run_submitted, run_submitted_async, submitted, submitted_async
     from pulse.testing.recording import RecordingContext
     from pulse.testing.server import PulseServer
-    from pulse.testing.submitted import SubmittedJobs
 
-__all__ = ["Inline", "InlineJob", "PulseServer", "RecordingContext", "SubmittedJobs"]
+__all__ = [
+    "Inline",
+    "InlineJob",
+    "PulseServer",
+    "RecordingContext",
+    "SubmittedJobs",
+    "run_submitted",
+    "run_submitted_async",
+    "submitted",
+    "submitted_async",
+]
 
 # The plugin is imported in every run of pytest where pulse is installed: nothing else is, until a fixture is used.
 _HOMES: Final = {
@@ -31,7 +43,11 @@ _HOMES: Final = {
     "InlineJob": "pulse.testing.memory",
     "PulseServer": "pulse.testing.server",
     "RecordingContext": "pulse.testing.recording",
-    "SubmittedJobs": "pulse.testing.submitted",
+    "SubmittedJobs": "pulse.testing.matching",
+    "run_submitted": "pulse.testing.own_database",
+    "run_submitted_async": "pulse.testing.own_database",
+    "submitted": "pulse.testing.own_database",
+    "submitted_async": "pulse.testing.own_database",
 }
 
 

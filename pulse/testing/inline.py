@@ -7,7 +7,7 @@ are in memory. There is no server, no process and no waiting: back-off is a numb
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Concatenate, Final, ParamSpec, Unpack, overload
 from uuid import UUID
 
@@ -18,10 +18,11 @@ from pulse.client.requests import JobOptions
 from pulse.client.sealing import open_answer
 from pulse.common.wire_values import IdLike, as_id
 from pulse.errors import BadRequestError, InlineError
+from pulse.protocol.answers import JobInfo
 from pulse.testing.clients import InlineAsyncClient, InlineClient
+from pulse.testing.matching import SubmittedJobs, find_submitted, told
 from pulse.testing.memory import InlineJob, MemoryJob, MemoryQueue
 from pulse.testing.running import run_attempt, run_attempt_async
-from pulse.testing.submitted import SubmittedJobs, find_submitted, told
 
 __all__ = ["Inline"]
 
@@ -150,6 +151,10 @@ class Inline:
                 return self._record(job)
             await run_attempt_async(self._queue, job)
         raise _endless(job.info.name, MAX_RUNS)
+
+    def adopt(self, jobs: Iterable[JobInfo]) -> list[UUID]:
+        """Take over jobs that are stored elsewhere; returns their ids."""
+        return [UUID(bytes=self._queue.add(info).info.id) for info in jobs]
 
     def job(self, job_id: IdLike) -> InlineJob:
         """

@@ -90,7 +90,7 @@ async def _call_async(attempt: Attempt, handler: Handler, arguments: Mapping[str
     value: object = asyncio.CancelledError()  # if the handler lets its cancellation through
     timeout_s = attempt.job.timeout_s
     with anyio.move_on_after(timeout_s) as scope:
-        attempt.begin(_ScopedTask(scope))
+        attempt.runs_in(_ScopedTask(scope))
         try:
             value = await handler.function(**arguments)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - as in _call

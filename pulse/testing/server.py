@@ -33,7 +33,7 @@ from pulse.store.operators.testing import TestingStore
 from pulse.store.rows import Due, Firing, to_us
 from pulse.store.store import Store
 from pulse.system.directories import CLIENT_SOCKET
-from pulse.testing.submitted import SubmittedJobs, find_submitted, told
+from pulse.testing.matching import SubmittedJobs, find_submitted, told
 from pulse.worker.load_app import load_app
 
 __all__ = ["PulseServer", "running_pulse"]

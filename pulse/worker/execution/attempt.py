@@ -116,7 +116,7 @@ class Attempt:
         """Whether the server has its newest checkpoint, or there is none."""
         return self.checkpoint is self.checkpoint_saved
 
-    def begin(self, task: Task) -> None:
+    def runs_in(self, task: Task) -> None:
         """Its handler is called, in *task*."""
         self.begun, self.task = True, task
 

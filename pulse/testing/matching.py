@@ -35,8 +35,8 @@ class SubmittedJobs(list[JobT]):
         if self:
             return f"[{', '.join(map(_in_words, self))}]"
         if not self._others:
-            return f"<no job {self._wanted}: nothing was submitted>"
-        return f"<no job {self._wanted}, but {', '.join(map(_in_words, self._others[-_MAX_SHOWN:]))}>"
+            return f"<no {self._wanted}: nothing was submitted>"
+        return f"<no {self._wanted}, but {', '.join(map(_in_words, self._others[-_MAX_SHOWN:]))}>"
 
 
 def find_submitted(jobs: Iterable[JobT], handler: HandlerRef | None, args: Mapping[str, object]) -> SubmittedJobs[JobT]:
@@ -54,7 +54,7 @@ def find_submitted(jobs: Iterable[JobT], handler: HandlerRef | None, args: Mappi
     if isinstance(handler, Call):
         wanted = {**cast("dict[str, JsonValue]", json_text.loads(handler.args)), **wanted}
     found = [job for job in there if (name is None or job.name == name) and _has(job, wanted)]
-    return SubmittedJobs(found, _call(name or "at all", wanted), there)
+    return SubmittedJobs(found, _call("job" if name is None else f"job {name}", wanted), there)
 
 
 def told(jobs: Iterable[Job]) -> str:
