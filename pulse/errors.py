@@ -17,6 +17,7 @@ __all__ = [
     "InlineError",
     "InternalError",
     "InvalidTransitionError",
+    "NoHandlerError",
     "NobodyAnswersError",
     "NotFoundError",
     "PathError",
@@ -73,6 +74,10 @@ class SchemaError(PulseError):
 
 class HandlerError(PulseError):
     """A handler is not declared in a way that pulse can run."""
+
+
+class NoHandlerError(PulseError, RuntimeError):
+    """No handler runs here."""
 
 
 class ResultError(PulseError):
