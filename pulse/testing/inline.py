@@ -22,7 +22,7 @@ from pulse.protocol.answers import JobInfo
 from pulse.testing.clients import InlineAsyncClient, InlineClient
 from pulse.testing.matching import SubmittedJobs, find_submitted, told
 from pulse.testing.memory import InlineJob, MemoryJob, MemoryQueue
-from pulse.testing.running import run_attempt, run_attempt_async
+from pulse.testing.running import InlineRunner
 
 __all__ = ["Inline"]
 
@@ -39,6 +39,8 @@ class Inline:
         backend: ``asyncio`` or ``trio``: where async handlers run that a plain test runs.
 
     Attributes:
+        values: What handlers get by type, in place of the values of the app's lifespans:
+            ``values[Database] = FakeDatabase()``.
         client: A ``pulse.Client`` for the code under test: submits here, and runs the job that it waits for.
         async_client: The same as a ``pulse.AsyncClient``.
 
@@ -52,7 +54,8 @@ class Inline:
     def __init__(self, app: App, *, backend: str = "asyncio") -> None:
         self._queue = MemoryQueue(app)
         self._codec = app.codec
-        self._backend = backend
+        self._runner = InlineRunner(self._queue, app.hooks, backend)
+        self.values = self._runner.values
         self.client = InlineClient(self._queue, self, self._codec)
         self.async_client = InlineAsyncClient(self._queue, self, self._codec)
 
@@ -116,7 +119,7 @@ class Inline:
             if job is None:
                 return [self._record(one) for one in ran.values()]
             ran.setdefault(job.info.id, job)
-            run_attempt(self._queue, job, self._backend)
+            self._runner.run(job)
         raise _endless("the jobs", MAX_RUNS)
 
     async def run_until_idle_async(self) -> list[InlineJob]:
@@ -127,7 +130,7 @@ class Inline:
             if job is None:
                 return [self._record(one) for one in ran.values()]
             ran.setdefault(job.info.id, job)
-            await run_attempt_async(self._queue, job)
+            await self._runner.run_async(job)
         raise _endless("the jobs", MAX_RUNS)
 
     def advance(self, seconds: float = 0.0, *, minutes: float = 0.0, hours: float = 0.0, days: float = 0.0) -> None:
@@ -140,7 +143,7 @@ class Inline:
         for _ in range(MAX_RUNS):
             if job.is_terminal:
                 return self._record(job)
-            run_attempt(self._queue, job, self._backend)
+            self._runner.run(job)
         raise _endless(job.info.name, MAX_RUNS)
 
     async def run_job_async(self, job_id: IdLike) -> InlineJob:
@@ -149,7 +152,7 @@ class Inline:
         for _ in range(MAX_RUNS):
             if job.is_terminal:
                 return self._record(job)
-            await run_attempt_async(self._queue, job)
+            await self._runner.run_async(job)
         raise _endless(job.info.name, MAX_RUNS)
 
     def adopt(self, jobs: Iterable[JobInfo]) -> list[UUID]:
