@@ -9,7 +9,7 @@ The public names are here; a module is loaded when the first of its names is use
 - client: clients, asynchronous and blocking
 - common: small pure helpers
 - config: the settings, their defaults, and where each value comes from
-- contrib: other libraries: Sentry
+- contrib: integrations with other packages
 - encryption: `FernetCodec`, a ready codec
 - errors: every error that pulse raises on purpose
 - job: a job, a schedule, and the table of transitions between statuses

@@ -43,8 +43,8 @@ class InlineClient(Client):
     """``pulse_inline.client``; to wait for a job runs it."""
 
     def __init__(self, queue: MemoryQueue, runs: Runs, codec: Codec | None) -> None:
+        super().__init__(codec=codec, connect_timeout_s=0.0)  # whatever the environment says
         self._transport = _InlineTransport(queue)
-        self._codec = codec
         self._runs = runs
 
     def wait(self, job_id: IdLike, timeout_s: float | None = None) -> Job:
@@ -58,8 +58,8 @@ class InlineAsyncClient(AsyncClient):
     """``pulse_inline.async_client``; to wait for a job runs it."""
 
     def __init__(self, queue: MemoryQueue, runs: Runs, codec: Codec | None) -> None:
+        super().__init__(codec=codec, connect_timeout_s=0.0)
         self._transport = _InlineAsyncTransport(queue)
-        self._codec = codec
         self._runs = runs
 
     async def wait(self, job_id: IdLike, timeout_s: float | None = None) -> Job:
@@ -77,7 +77,8 @@ class _InlineTransport(Transport):
 
     def close(self) -> None: ...
 
-    def ask(self, request: Request[AnswerT]) -> AnswerT:
+    def ask(self, request: Request[AnswerT], within_s: float | None = None) -> AnswerT:
+        del within_s
         return _answered(self._queue, request)
 
 
