@@ -90,7 +90,8 @@ class _InlineAsyncTransport(AsyncTransport):
 
     async def aclose(self) -> None: ...
 
-    async def ask(self, request: Request[AnswerT]) -> AnswerT:
+    async def ask(self, request: Request[AnswerT], within_s: float | None = None) -> AnswerT:
+        del within_s
         return _answered(self._queue, request)
 
 
