@@ -18,21 +18,24 @@ import importlib
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from pulse.errors import InlineError
     from pulse.testing.inline import Inline
     from pulse.testing.matching import SubmittedJobs
     from pulse.testing.memory import InlineJob
     from pulse.testing.own_database import run_submitted, run_submitted_async, submitted, submitted_async
     from pulse.testing.recording import RecordingContext
-    from pulse.testing.server import PulseServer
+    from pulse.testing.server import PulseServer, running_pulse
 
 __all__ = [
     "Inline",
+    "InlineError",
     "InlineJob",
     "PulseServer",
     "RecordingContext",
     "SubmittedJobs",
     "run_submitted",
     "run_submitted_async",
+    "running_pulse",
     "submitted",
     "submitted_async",
 ]
@@ -40,12 +43,14 @@ __all__ = [
 # The plugin is imported in every run of pytest where pulse is installed: nothing else is, until a fixture is used.
 _HOMES: Final = {
     "Inline": "pulse.testing.inline",
+    "InlineError": "pulse.errors",
     "InlineJob": "pulse.testing.memory",
     "PulseServer": "pulse.testing.server",
     "RecordingContext": "pulse.testing.recording",
     "SubmittedJobs": "pulse.testing.matching",
     "run_submitted": "pulse.testing.own_database",
     "run_submitted_async": "pulse.testing.own_database",
+    "running_pulse": "pulse.testing.server",
     "submitted": "pulse.testing.own_database",
     "submitted_async": "pulse.testing.own_database",
 }
