@@ -20,6 +20,7 @@ The public names are here; a module is loaded when the first of its names is use
 - sql: submits jobs on a connection of the caller's own
 - store: the database: statements and connections
 - system: Linux: processes, directories, sockets, logs
+- testing: fixtures and helpers for tests of applications
 - ui: the dashboard
 - worker: the pool parent and its handler processes
 """

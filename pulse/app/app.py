@@ -54,6 +54,11 @@ class App:
         self._hooks = Hooks()
 
     @property
+    def codec(self) -> Codec | None:
+        """Its codec."""
+        return self._codec
+
+    @property
     def handlers(self) -> Mapping[str, Handler]:
         """The handlers by name, read-only."""
         return MappingProxyType(self._handlers)

@@ -12,28 +12,27 @@ from django.test import TestCase
 
 from examples.django.shop.jobs import confirm
 from examples.django.shop.models import Order
-
-
-def jobs() -> list[tuple[str, str, dict[str, object]]]:
-    """The jobs of this transaction."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT name, topic, args #>> '{}' FROM pulse.jobs")
-        return list(cursor.fetchall())
+from pulse.contrib.django import app
+from pulse.testing import run_submitted, submitted
 
 
 class OrderTest(TestCase):
     """Orders and their jobs."""
 
-    def test_an_order_has_its_job(self) -> None:
-        """They are stored together."""
+    def test_an_order_is_confirmed_by_its_job(self) -> None:
+        """They are stored together, and the job runs in the transaction of the test."""
         answer = self.client.post("/orders", {"customer": "Ada", "cents": "1200"})
         order = Order.objects.get(pk=answer.json()["order"])
-        self.assertEqual(jobs(), [("confirm-order", "default", f'{{"order_id": {order.pk}}}')])
+        self.assertTrue(submitted(connection, confirm, order_id=order.pk))
+        (job,) = run_submitted(connection, app)
+        self.assertEqual((job.status, job.result), ("COMPLETED", f"order {order.pk} is confirmed"))
+        order.refresh_from_db()
+        self.assertIsNotNone(order.confirmed_at)
 
     def test_a_refused_order_leaves_nothing(self) -> None:
         """What was rolled back takes its job with it."""
         self.assertEqual(self.client.post("/orders", {"customer": "Bob", "cents": "200000"}).status_code, 422)
-        self.assertEqual((Order.objects.count(), jobs()), (0, []))
+        self.assertEqual((Order.objects.count(), submitted(connection)), (0, []))
 
     def test_the_job_confirms_the_order(self) -> None:
         """A handler is a function."""
