@@ -14,6 +14,7 @@ __all__ = [
     "EmbeddedError",
     "ForbiddenError",
     "HandlerError",
+    "InlineError",
     "InternalError",
     "InvalidTransitionError",
     "NoHandlerError",
@@ -85,6 +86,10 @@ class ResultError(PulseError):
 
 class TransactionError(PulseError):
     """The transaction of a caller's own connection cannot take a statement any more."""
+
+
+class InlineError(PulseError):
+    """Without a server, the testing kit cannot do that."""
 
 
 class NobodyAnswersError(PulseError):

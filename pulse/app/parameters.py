@@ -85,12 +85,10 @@ class Parameters:
         for name, kind in self.types.items():
             if name in found:
                 try:
-                    found[name] = json_text.to_json(found[name])
-                    json_text.as_type(found[name], kind)
+                    found[name] = json_text.to_json(found[name], name)
+                    json_text.as_type(found[name], kind, name, shown=True)
                 except json_text.NotOfTypeError as error:
-                    value = json_text.value_at(found[name], error.place)
-                    allowed = str(error).partition(", got ")[0]
-                    raise ArgumentError(f"{name}{error.place}: {allowed}, not {value!r:.100}") from None
+                    raise ArgumentError(str(error)) from None
         return found
 
     def decoded(self, given: dict[str, Any]) -> dict[str, Any]:
@@ -104,9 +102,9 @@ class Parameters:
         for name, kind in self.types.items():
             if name in given:
                 try:
-                    given[name] = json_text.as_type(given[name], kind)
+                    given[name] = json_text.as_type(given[name], kind, name)
                 except json_text.NotOfTypeError as error:
-                    raise ArgumentError(f"{name}{error.place}: {error}") from None
+                    raise ArgumentError(str(error)) from None
         return given
 
     def _check_names(self, given: Mapping[str, object]) -> None:

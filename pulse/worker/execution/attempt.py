@@ -167,6 +167,15 @@ class Attempt:
         """Whether the server has its newest checkpoint, or there is none."""
         return self.checkpoint is self.checkpoint_saved
 
+    def runs_in(self, task: Task) -> None:
+        """Its handler is called, in *task*."""
+        self.begun, self.task = True, task
+
+    def stop(self, reason: StopReason) -> None:
+        """Its handler must end; the first reason stays."""
+        self.stopped = self.stopped or reason
+        self.lost = self.lost or reason == "lost"
+
     def ending(self, value: object) -> Outcome:
         """The outcome, from what the handler returned, or the exception that ended it."""
         ending = self._ending(value)

@@ -16,8 +16,8 @@ from anyio.to_thread import run_sync
 from pulse.app.handler import Handler
 from pulse.app.hooks.functions import is_async, shown
 from pulse.app.outcome import Discard, Outcome, RetryAfter
-from pulse.common.line_limit import LineLimit
 from pulse.errors import ResultError
+from pulse.system.failure_log import LineLimit
 from pulse.worker.execution.attempt import HUNG, Attempt
 
 __all__ = ["counts", "log_hook", "tell_failure"]
