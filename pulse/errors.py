@@ -24,6 +24,7 @@ __all__ = [
     "RefusedError",
     "ResultError",
     "SchemaError",
+    "StaleAttemptError",
     "StatementError",
     "StatementTimeoutError",
     "TooLargeError",
@@ -80,6 +81,10 @@ class ResultError(PulseError):
 
 class TransactionError(PulseError):
     """The transaction of a caller's own connection cannot take a statement any more."""
+
+
+class StaleAttemptError(PulseError):
+    """The attempt no longer holds its job: it was ended, and another one may run already."""
 
 
 class NobodyAnswersError(PulseError):

@@ -11,12 +11,14 @@ import msgspec
 
 from pulse.app.context import Previous
 from pulse.app.handler import Handler
-from pulse.app.outcome import RELEASED, Discard, Outcome, RetryAfter, classify, stalled, timed_out
+from pulse.app.outcome import DONE, RELEASED, Discard, Outcome, RetryAfter, classify, stalled, timed_out
 from pulse.app.retry_on import retried
+from pulse.app.transactions.fence import Fence
 from pulse.common import json_text
 from pulse.common.json_text import JsonValue
 from pulse.protocol import Assignment
 from pulse.security.codec import UnreadableError, seal, unseal
+from pulse.worker.execution.late_endings import note_late
 
 __all__ = ["HUNG", "Attempt", "Pair", "Phase", "StopReason", "Task", "wants_isolation"]
 
@@ -62,12 +64,14 @@ class Attempt:
         told_s: When it last reported progress or a checkpoint, monotonic.
         stall_s: Longest time without progress: its handler's, else its topic's; None: no limit.
         stack: The stack of a handler that passed a limit.
+        fence: What its fenced transactions have come to; None: its handler has asked for none.
     """
 
     __slots__ = (
         "begun",
         "checkpoint",
         "checkpoint_saved",
+        "fence",
         "handler",
         "isolated",
         "job",
@@ -106,6 +110,7 @@ class Attempt:
         self.begun = False
         self.isolated = False
         self.stack: str | None = None
+        self.fence: Fence | None = None
         self.stall_s = None if handler is None else handler.stall_s
         if job.extra is not None and self.stall_s is None and "stall_s" in job.extra:
             of_topic = _decode(job.extra["stall_s"])
@@ -116,8 +121,16 @@ class Attempt:
         """Whether the server has its newest checkpoint, or there is none."""
         return self.checkpoint is self.checkpoint_saved
 
+    @property
+    def is_completed(self) -> bool:
+        """Whether its handler has completed the job by a fenced transaction."""
+        return self.fence is not None and self.fence.phase == "completed"
+
     def ending(self, value: object) -> Outcome:
         """The outcome, from what the handler returned, or the exception that ended it."""
+        if self.is_completed:
+            note_late(self.job.name, value)
+            return DONE
         ending = self._ending(value)
         codec = None if self.handler is None else self.handler.codec
         if codec is None or ending.outcome != "ok" or not isinstance(ending.detail, str):

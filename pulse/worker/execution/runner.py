@@ -25,13 +25,23 @@ from pulse.app.context import Context, Link
 from pulse.app.handler import Handler
 from pulse.app.outcome import RELEASED, Outcome
 from pulse.app.tracing import Tracing
+from pulse.app.transactions.fence import Fence, FencePhase
 from pulse.common import json_text
 from pulse.logs import LOGGED
 from pulse.security.codec import BY, UnreadableError, unseal
 from pulse.worker.execution.attempt import Attempt
 from pulse.worker.execution.wakeup import WakeupEvent
 
-__all__ = ["AttemptOwner", "Runner", "RunnerOwner", "arguments_for", "interrupt", "is_failure", "make_runner"]
+__all__ = [
+    "AttemptOwner",
+    "Runner",
+    "RunnerOwner",
+    "arguments_for",
+    "fence_of",
+    "interrupt",
+    "is_failure",
+    "make_runner",
+]
 
 SLICE_S: Final = 0.01  # then results are sent and frames are read before more handlers are called
 
@@ -39,9 +49,17 @@ SLICE_S: Final = 0.01  # then results are sent and frames are read before more h
 class AttemptOwner(Protocol):
     """The owner of a handler's context; may be called from any thread."""
 
+    @property
+    def identity(self) -> str | None:
+        """Identity of this worker by the server; None: the server does not tell."""
+        ...
+
     def lease_lost(self, attempt: Attempt) -> bool:
         """Whether the attempt no longer holds its job, or its lease has passed unanswered."""
         ...
+
+    def fenced(self, attempt: Attempt, phase: FencePhase) -> None:
+        """A fenced transaction of the handler has come that far."""
 
     def progressed(self, attempt: Attempt, text: str) -> None:
         """The handler reported progress."""
@@ -290,6 +308,13 @@ def arguments_for(attempt: Attempt, handler: Handler, link: Callable[[Attempt], 
     return given
 
 
+def fence_of(attempt: Attempt, owner: AttemptOwner) -> Fence | None:
+    """The fence of *attempt*, made when it is first wanted; None: the server has not named this worker."""
+    if attempt.fence is None and owner.identity is not None:
+        attempt.fence = Fence(owner.identity, lambda: attempt.progress, partial(owner.fenced, attempt))
+    return attempt.fence
+
+
 def _context(attempt: Attempt, link: Link) -> Context:
     job = attempt.job
     return Context(
@@ -313,6 +338,14 @@ class _AttemptLink:
     def __init__(self, owner: RunnerOwner, attempt: Attempt) -> None:
         self._attempt = attempt
         self._owner = owner
+
+    @property
+    def worker(self) -> str | None:
+        return self._owner.identity
+
+    @property
+    def fence(self) -> Fence | None:
+        return fence_of(self._attempt, self._owner)
 
     @property
     def lease_lost(self) -> bool:

@@ -26,14 +26,16 @@ from pulse.app.app import App
 from pulse.app.handler import Handler
 from pulse.app.outcome import Outcome
 from pulse.app.tracing import for_cell
+from pulse.app.transactions.fence import Fence, FencePhase
 from pulse.logs import LOGGED
 from pulse.system import log_sink, processes
 from pulse.worker.execution import stacks
 from pulse.worker.execution.attempt import HUNG, Attempt, Phase
-from pulse.worker.execution.runner import arguments_for, interrupt, is_failure, make_runner
+from pulse.worker.execution.runner import arguments_for, fence_of, interrupt, is_failure, make_runner
 from pulse.worker.isolation.messages import (
     Begun,
     CellCheckpoint,
+    CellFence,
     CellJob,
     CellProgress,
     CellReader,
@@ -106,6 +108,7 @@ class CellProcess:
         self._sending = threading.Lock()  # threads of the handler may report progress
         self._reading = threading.Lock()
         self._lease_lost = False
+        self.identity: str | None = None
         self._tracing = for_cell()
 
     def run(self) -> None:
@@ -113,6 +116,7 @@ class CellProcess:
         (work, *orders) = self._receive_first()
         if not isinstance(work, CellJob):
             raise TypeError(f"the first message is no work: {work!r:.100}")
+        self.identity = work.worker
         handler = limited(self._app.handlers[work.job.name], self._stack_fd)
         attempt = self._attempt = Attempt(work.job, handler, time.monotonic())
         attempt.phase = Phase.STARTED
@@ -138,8 +142,13 @@ class CellProcess:
         """Whether the attempt no longer holds its job, or its lease has passed unanswered."""
         return attempt.lost or self._lease_lost
 
-    def progressed(self, attempt: Attempt, text: str) -> None:  # noqa: ARG002 - there is but one
+    def fenced(self, attempt: Attempt, phase: FencePhase) -> None:  # noqa: ARG002 - there is but one
+        """A fenced transaction of the handler has come that far."""
+        self._send(frame(CellFence(phase)))
+
+    def progressed(self, attempt: Attempt, text: str) -> None:
         """The handler reported progress."""
+        attempt.progress = text
         self._send(frame(CellProgress(text)))
 
     def checkpointed(self, attempt: Attempt, text: str) -> None:  # noqa: ARG002 - there is but one
@@ -241,6 +250,16 @@ class _PlainLink:
     def __init__(self, cell: CellProcess, attempt: Attempt) -> None:
         self._cell = cell
         self._attempt = attempt
+
+    @property
+    def worker(self) -> str | None:
+        """Identity of the worker."""
+        return self._cell.identity
+
+    @property
+    def fence(self) -> Fence | None:
+        """The fence of this attempt."""
+        return fence_of(self._attempt, self._cell)
 
     @property
     def lease_lost(self) -> bool:
