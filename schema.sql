@@ -772,10 +772,10 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
         'outcome', event_args.outcome, 'error', coalesce(left(event_args.error, 10000), '')))
 $$;
 
--- Fenced effects: a handler has its effects in a transaction of its own, and this fence is the last statement before the COMMIT
--- (ctx.transaction). Whoever no longer holds the attempt gets an error, after which his transaction cannot commit: SQLSTATE PU001
--- is pulse.StaleAttemptError. The functions have their owner's rights, since handlers may not write jobs; only members of
--- pulse_submit may call them, and who knows job, attempt and worker is the worker that runs it.
+-- Fenced effects (ctx.transaction): a handler has its effects in a transaction of its own, and the fence is the last statement
+-- before its COMMIT. A handler that no longer holds the attempt gets an error, SQLSTATE PU001, after which that transaction cannot
+-- commit. The functions have their owner's rights, since handlers may not write jobs. Only members of pulse_submit may call
+-- them, and only the worker that runs an attempt knows job, attempt and worker.
 
 -- Does the worker hold this attempt? With *lock* the row stays as it is until the transaction ends; heartbeats wait meanwhile, so
 -- that is for the end. A transaction with one snapshot locks at its beginning, too: after a heartbeat it could not do so any more.

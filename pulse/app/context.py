@@ -8,14 +8,14 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Protocol
 from uuid import UUID
 
-from pulse.app.transactions.fence import Fence
+from pulse.app.transactions.fence import AttemptFence
 from pulse.common import json_text
 from pulse.common.json_text import JsonValue
 from pulse.errors import TooLargeError, TransactionError
 from pulse.security.codec import Codec, seal
 
 if TYPE_CHECKING:
-    from pulse.app.transactions.blocks import Transaction
+    from pulse.app.transactions.transaction import Transaction
 
 __all__ = ["Context", "Previous"]
 
@@ -33,7 +33,7 @@ class Link(Protocol):
         ...
 
     @property
-    def fence(self) -> Fence | None:
+    def fence(self) -> AttemptFence | None:
         """The fence of this attempt; None: there is no worker."""
         ...
 
@@ -214,9 +214,9 @@ class Context:
             SchemaError: The database has no schema of pulse, or an old one.
             TooLargeError: The result is more than 4 MiB.
         """
-        from pulse.app.transactions.blocks import Transaction
+        from pulse.app.transactions.transaction import Transaction
 
-        return Transaction(self.job_id, self.attempt, self._fence(), connection, completes=complete)
+        return Transaction((self.job_id, self.attempt), self._fence(), connection, completes=complete)
 
     def complete(self, result: object = None) -> Sent:
         """
@@ -241,7 +241,7 @@ class Context:
         self._fence().put(_fitting("result", text, RESULT_MAX_BYTES))
         return _SENT
 
-    def _fence(self) -> Fence:
+    def _fence(self) -> AttemptFence:
         fence = self.link.fence
         if fence is None:
             raise TransactionError(

@@ -7,13 +7,13 @@ from typing import Final, Literal, TypeAlias
 
 from pulse.errors import TransactionError
 
-__all__ = ["Fence", "FencePhase"]
+__all__ = ["AttemptFence", "FencePhase"]
 
 # "commits": COMMIT is under way, with the job completed in it; from then on only the database knows what became of it.
 FencePhase: TypeAlias = Literal["", "commits", "completed"]
 
 
-class Fence:
+class AttemptFence:
     """
     The fence of one attempt: who holds it, and whether a transaction has completed its job.
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Final, Literal, Protocol, TypeAlias
 
 import msgspec
@@ -13,7 +14,7 @@ from pulse.app.context import Previous
 from pulse.app.handler import Handler
 from pulse.app.outcome import DONE, RELEASED, Discard, Outcome, RetryAfter, classify, stalled, timed_out
 from pulse.app.retry_on import retried
-from pulse.app.transactions.fence import Fence
+from pulse.app.transactions.fence import AttemptFence, FencePhase
 from pulse.common import json_text
 from pulse.common.json_text import JsonValue
 from pulse.protocol import Assignment
@@ -110,7 +111,7 @@ class Attempt:
         self.begun = False
         self.isolated = False
         self.stack: str | None = None
-        self.fence: Fence | None = None
+        self.fence: AttemptFence | None = None
         self.stall_s = None if handler is None else handler.stall_s
         if job.extra is not None and self.stall_s is None and "stall_s" in job.extra:
             of_topic = _decode(job.extra["stall_s"])
@@ -125,6 +126,26 @@ class Attempt:
     def is_completed(self) -> bool:
         """Whether its handler has completed the job by a fenced transaction."""
         return self.fence is not None and self.fence.phase == "completed"
+
+    def fence_for(self, worker: str, told: Callable[[Attempt, FencePhase], None]) -> AttemptFence:
+        """
+        The fence for its transactions, made when it is first wanted.
+
+        Args:
+            worker: Identity of the worker.
+            told: Called with each new phase.
+        """
+        if self.fence is None:
+            self.fence = AttemptFence(worker, lambda: self.progress, partial(told, self))
+        return self.fence
+
+    def fenced_apart(self, phase: FencePhase) -> None:
+        """Its process has told how far a fenced transaction has come."""
+        self.fence_for("", _nobody).move(phase)
+
+    def keep_progress(self, text: str) -> None:
+        """Its handler, in a process of its own, has reported progress."""
+        self.progress = text
 
     def ending(self, value: object) -> Outcome:
         """The outcome, from what the handler returned, or the exception that ended it."""
@@ -199,6 +220,10 @@ class Attempt:
             return unseal(None if self.handler is None else self.handler.codec, self.job.name, checkpoint)
         except UnreadableError as error:
             raise UnreadableError(f"the checkpoint is {error}") from None
+
+
+def _nobody(_attempt: Attempt, _phase: FencePhase) -> None:
+    """It is not told on."""
 
 
 def wants_isolation(extra: Mapping[str, msgspec.Raw]) -> bool:

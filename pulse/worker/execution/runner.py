@@ -25,7 +25,7 @@ from pulse.app.context import Context, Link
 from pulse.app.handler import Handler
 from pulse.app.outcome import RELEASED, Outcome
 from pulse.app.tracing import Tracing
-from pulse.app.transactions.fence import Fence, FencePhase
+from pulse.app.transactions.fence import AttemptFence, FencePhase
 from pulse.common import json_text
 from pulse.logs import LOGGED
 from pulse.security.codec import BY, UnreadableError, unseal
@@ -308,11 +308,9 @@ def arguments_for(attempt: Attempt, handler: Handler, link: Callable[[Attempt], 
     return given
 
 
-def fence_of(attempt: Attempt, owner: AttemptOwner) -> Fence | None:
+def fence_of(attempt: Attempt, owner: AttemptOwner) -> AttemptFence | None:
     """The fence of *attempt*, made when it is first wanted; None: the server has not named this worker."""
-    if attempt.fence is None and owner.identity is not None:
-        attempt.fence = Fence(owner.identity, lambda: attempt.progress, partial(owner.fenced, attempt))
-    return attempt.fence
+    return None if owner.identity is None else attempt.fence_for(owner.identity, owner.fenced)
 
 
 def _context(attempt: Attempt, link: Link) -> Context:
@@ -344,7 +342,7 @@ class _AttemptLink:
         return self._owner.identity
 
     @property
-    def fence(self) -> Fence | None:
+    def fence(self) -> AttemptFence | None:
         return fence_of(self._attempt, self._owner)
 
     @property

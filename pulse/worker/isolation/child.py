@@ -26,7 +26,7 @@ from pulse.app.app import App
 from pulse.app.handler import Handler
 from pulse.app.outcome import Outcome
 from pulse.app.tracing import for_cell
-from pulse.app.transactions.fence import Fence, FencePhase
+from pulse.app.transactions.fence import AttemptFence, FencePhase
 from pulse.logs import LOGGED
 from pulse.system import log_sink, processes
 from pulse.worker.execution import stacks
@@ -148,7 +148,7 @@ class CellProcess:
 
     def progressed(self, attempt: Attempt, text: str) -> None:
         """The handler reported progress."""
-        attempt.progress = text
+        attempt.keep_progress(text)
         self._send(frame(CellProgress(text)))
 
     def checkpointed(self, attempt: Attempt, text: str) -> None:  # noqa: ARG002 - there is but one
@@ -257,7 +257,7 @@ class _PlainLink:
         return self._cell.identity
 
     @property
-    def fence(self) -> Fence | None:
+    def fence(self) -> AttemptFence | None:
         """The fence of this attempt."""
         return fence_of(self._attempt, self._cell)
 

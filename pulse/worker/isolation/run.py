@@ -15,7 +15,6 @@ import anyio
 
 from pulse.app.outcome import DONE, RELEASED, Detail, Outcome
 from pulse.app.tracing import Spans, with_parent
-from pulse.app.transactions.fence import Fence
 from pulse.system import processes
 from pulse.system.failure_log import Log
 from pulse.worker.execution import stacks
@@ -245,8 +244,7 @@ class CellRun:
             case CellCheckpoint():
                 self._owner.checkpointed(attempt, message.text)
             case CellFence():
-                attempt.fence = attempt.fence or Fence("")
-                attempt.fence.phase = message.phase
+                attempt.fenced_apart(message.phase)
             case CellStack():
                 self._where = message.text
             case CellResult():

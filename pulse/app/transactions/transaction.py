@@ -22,7 +22,7 @@ from pulse.app.transactions.connections import (
     carry_out,
 )
 from pulse.app.transactions.drivers import USUAL, Meanings, errors_told_apart
-from pulse.app.transactions.fence import Fence
+from pulse.app.transactions.fence import AttemptFence
 from pulse.errors import (
     BadRequestError,
     ForbiddenError,
@@ -56,18 +56,17 @@ class Transaction:
     A block of ``ctx.transaction``, for ``with`` or ``async with``.
 
     Args:
-        job_id: The job.
-        attempt: Number of its attempt.
+        pair: The job, and the number of the attempt.
         fence: The attempt's.
         connection: Of a driver that is known.
         completes: Whether the job is completed, too.
     """
 
-    def __init__(self, job_id: UUID, attempt: int, fence: Fence, connection: object, *, completes: bool) -> None:
+    def __init__(self, pair: tuple[UUID, int], fence: AttemptFence, connection: object, *, completes: bool) -> None:
         self._fence = fence
         self._connection = connection
         self._completes = completes
-        self._key = (str(job_id), attempt, fence.worker)
+        self._key = (str(pair[0]), pair[1], fence.worker)
         self._mine: DriverTransaction
         self._may_wait = False
 

@@ -1,4 +1,4 @@
-"""ctx.transaction: what a block writes is committed with the job's completion, or not at all, whatever the driver is."""
+"""ctx.transaction: what a block writes is committed with the job's completion, or not at all, by every driver."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import asyncio
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 import anyio
 import asyncpg
@@ -17,9 +16,16 @@ import sqlalchemy.orm
 from sqlalchemy.ext import asyncio as sqlalchemy_asyncio
 
 import pulse
-from pulse.app.transactions.fence import Fence
+from pulse.app.transactions.fence import AttemptFence
 from pulse.encryption import FernetCodec
-from pulse.errors import BadRequestError, ForbiddenError, SchemaError, StaleAttemptError, TooLargeError, TransactionError
+from pulse.errors import (
+    BadRequestError,
+    ForbiddenError,
+    SchemaError,
+    StaleAttemptError,
+    TooLargeError,
+    TransactionError,
+)
 from pulse.store.rows import Renewal
 from pulse.store.store import Store
 from tests.pulse.sql.connections import KINDS, Peer, peer, waiting
@@ -30,6 +36,7 @@ from tests.support.waiting import until_async
 
 pytestmark = [pytest.mark.postgres, pytest.mark.anyio]
 
+Deed: TypeAlias = Callable[[], Awaitable[object]]
 each_driver = pytest.mark.parametrize("kind", list(KINDS))
 
 
@@ -53,7 +60,7 @@ class Held:
     def __init__(self) -> None:
         self.phases: list[str] = []
         self.newest: str | None = None
-        self.fence = Fence(WORKER, lambda: self.newest, self.phases.append)
+        self.fence = AttemptFence(WORKER, lambda: self.newest, self.phases.append)
 
     def progress(self, text: str) -> None:
         self.newest = text
@@ -61,8 +68,7 @@ class Held:
     def checkpoint(self, text: str) -> None: ...
 
 
-@dataclass
-class Scene:
+class Scene(NamedTuple):
     mine: Peer
     seen: Sql
     job: bytes
@@ -85,16 +91,25 @@ class Scene:
     async def status(self) -> str:
         return str((await read(self.seen, self.job))["status"])
 
-    async def refuses(
-        self, error: type[BaseException], message: str, *deeds: Callable[[], Awaitable[object]]
-    ) -> None:
-        """The block fails in this way, and nothing is written."""
+    async def do(self, *deeds: Deed, **options: Any) -> None:
+        async with self.block(**options):
+            for deed in deeds:
+                await deed()
+
+    async def fails(self, error: type[BaseException], message: str, *deeds: Deed, **options: Any) -> None:
+        """The block fails in this way, and nothing comes of it; without *deeds* its body is not run."""
         before = await read(self.seen, self.job)
         with pytest.raises(error, match=message):
-            async with self.block():
-                for deed in deeds:
-                    await deed()
+            await self.do(*(deeds or [never]), **options)
         assert (await self.effects(), await read(self.seen, self.job), self.link.fence.phase) == (0, before, "")
+
+
+async def never() -> None:
+    pytest.fail("the body was run")
+
+
+async def leave() -> None:
+    raise LookupError("left")
 
 
 def context(job: bytes, link: Held, attempt: int = 1, codec: pulse.Codec | None = None) -> pulse.Context:
@@ -138,23 +153,20 @@ async def test_effects_and_completion_are_one(kind: str, dsn: str, connection: S
 
 @each_driver
 async def test_a_stale_attempt_writes_nothing(kind: str, dsn: str, connection: Sql) -> None:
-    """It became stale inside the block, or before: then the body is not run."""
+    """It became stale inside the block, or before."""
     async with scene(kind, dsn, connection) as here:
+        stale = r"attempt 1 no longer holds job .*: it was ended, and another attempt may run already"
         for change in ("attempts = 2", f"locked_by = '{OTHER}'"):
 
             async def lose() -> None:
-                await connection.execute(f"UPDATE pulse.jobs SET {change}")  # noqa: B023, S608 - it is awaited here
+                await connection.execute(f"UPDATE pulse.jobs SET {change}")  # noqa: B023 - it is awaited here
 
             for completes in (True, False):
                 await connection.execute("UPDATE pulse.jobs SET attempts = 1, locked_by = $1", WORKER)
-                with pytest.raises(StaleAttemptError, match=r"attempt 1 no longer holds job .*: it was ended"):
-                    async with here.block(complete=completes):
-                        await here.write()
-                        await lose()
-                with pytest.raises(StaleAttemptError):
-                    async with here.block(complete=completes):
-                        pytest.fail("the body was run")
-        assert (await here.effects(), await here.status(), here.link.phases) == (0, "RUNNING", [])
+                with pytest.raises(StaleAttemptError, match=stale):
+                    await here.do(here.write, lose, complete=completes)
+                await here.fails(StaleAttemptError, stale, complete=completes)
+        assert here.link.phases == []
 
 
 @each_driver
@@ -172,34 +184,23 @@ async def test_a_block_that_does_not_complete_the_job(kind: str, dsn: str, conne
 
 @each_driver
 async def test_what_fails_leaves_nothing(kind: str, dsn: str, connection: Sql) -> None:
-    """One clear error each; nothing is written, and the connection is good for the next block."""
+    """One clear error each, and the connection is good for the next block."""
     async with scene(kind, dsn, connection) as here:
-
-        async def leave() -> None:
-            raise LookupError("left")
 
         async def spoil() -> None:
             with pytest.raises(Exception, match="division by zero"):
                 await here.mine.execute("SELECT 1 / 0")
 
-        async def again() -> None:
-            async with here.block():
-                pass
-
-        await here.refuses(LookupError, "left", here.write, leave)
-        await here.refuses(TransactionError, "a statement of the block has failed", here.write, spoil)
-        await here.refuses(TransactionError, "is open already", here.write, again)
+        await here.fails(LookupError, "left", here.write, leave)
+        await here.fails(TransactionError, "a statement of the block has failed", here.write, spoil)
+        await here.fails(TransactionError, "is open already", here.write, here.do)
         assert here.link.phases == []
-        async with here.block(complete=False):
-            pass
         await connection.execute("INSERT INTO public.effects VALUES ('done')")
         with pytest.raises(Exception, match="duplicate key"):
-            async with here.block():
-                await here.write()  # noticed at COMMIT
+            await here.do(here.write)  # the database notices at COMMIT
         assert (await here.status(), here.link.phases) == ("RUNNING", ["commits", ""])
         await connection.execute("TRUNCATE public.effects")
-        async with here.block():
-            await here.write()
+        await here.do(here.write)
         assert (await here.effects(), await here.status()) == (1, "COMPLETED")
 
 
@@ -209,23 +210,23 @@ async def test_an_open_transaction_is_refused(kind: str, dsn: str, connection: S
     async with scene(kind, dsn, connection) as here:
         async with here.mine.begin():
             await here.write()
-            with pytest.raises(TransactionError, match="in a transaction already, and ctx.transaction opens its own"):
-                async with here.block():
-                    pytest.fail("the body was run")
+            await here.fails(TransactionError, r"in a transaction already, and ctx\.transaction opens its own")
         assert (await here.effects(), await here.status()) == (1, "RUNNING")
 
 
 @each_driver
 async def test_a_transaction_that_was_ended_inside_the_block(kind: str, dsn: str, connection: Sql) -> None:
     async with scene(kind, dsn, connection) as here:
-        with pytest.raises(TransactionError, match="the transaction was ended inside its block"):
-            async with here.block():
-                if "SQLAlchemy" in kind or "Session" in kind:
-                    done = here.mine.connection.commit()
-                    await done if here.mine.is_async else None
-                else:
-                    await here.mine.execute("COMMIT")
-        assert (await here.status(), here.link.phases) == ("RUNNING", [])
+
+        async def end() -> None:
+            if "SQLAlchemy" in kind or "Session" in kind:
+                done = here.mine.connection.commit()
+                await done if here.mine.is_async else None
+            else:
+                await here.mine.execute("COMMIT")
+
+        await here.fails(TransactionError, "the transaction was ended inside its block", end)
+        assert here.link.phases == []
 
 
 @each_driver
@@ -234,23 +235,21 @@ async def test_a_database_without_pulse(kind: str, empty_dsn: str) -> None:
         block: Any = context(bytes(16), Held()).transaction(mine.connection)
         with pytest.raises(SchemaError, match=r"schema .pulse. does not exist: this database is not pulse's"):
             async with block if mine.is_async else waiting(block):
-                pytest.fail("the body was run")
+                await never()
 
 
 async def test_an_old_schema(own_database: str) -> None:
     async with peer("psycopg", own_database) as mine:
         await mine.execute("DROP FUNCTION pulse.check_attempt")
-        with pytest.raises(SchemaError, match="its schema is old; run `pulse migrate`"):
-            with context(bytes(16), Held()).transaction(mine.connection):
-                pytest.fail("the body was run")
+        block = context(bytes(16), Held()).transaction(mine.connection)
+        with pytest.raises(SchemaError, match="its schema is old; run `pulse migrate`"), block:
+            await never()
 
 
 async def test_a_read_only_connection(dsn: str, connection: Sql) -> None:
     async with scene("psycopg", dsn, connection) as here:
         await here.mine.execute("SET default_transaction_read_only = on")
-        with pytest.raises(TransactionError, match="the transaction is read-only"):
-            async with here.block():
-                pytest.fail("the body was run")
+        await here.fails(TransactionError, "the transaction is read-only")
 
 
 async def test_a_role_without_rights(dsn: str, connection: Sql) -> None:
@@ -258,9 +257,7 @@ async def test_a_role_without_rights(dsn: str, connection: Sql) -> None:
     try:
         async with scene("psycopg", dsn, connection) as here:
             await here.mine.execute("SET ROLE stranger_of_blocks")
-            with pytest.raises(ForbiddenError, match=r"permission denied .* members of pulse_submit"):
-                async with here.block():
-                    pytest.fail("the body was run")
+            await here.fails(ForbiddenError, r"permission denied .* members of pulse_submit")
     finally:
         await connection.execute("DROP OWNED BY stranger_of_blocks; DROP ROLE stranger_of_blocks")
 
@@ -271,30 +268,28 @@ async def test_a_closed_connection(kind: str, dsn: str, connection: Sql) -> None
         closing = here.mine.close()
         if here.mine.is_async:
             await closing
-        with pytest.raises(TransactionError, match="the connection is closed"):
-            async with here.block():
-                pytest.fail("the body was run")
-        assert not here.link.fence.phase
+        await here.fails(TransactionError, "the connection is closed")
 
 
 async def test_what_is_no_connection(dsn: str) -> None:
-    ctx = context(bytes(16), Held())
-    with pytest.raises(BadRequestError, match="a str is no connection; a psycopg connection, a SQLAlchemy"):
-        with ctx.transaction(dsn):
-            pytest.fail("the body was run")
+    def block(connection: object) -> Any:
+        return context(bytes(16), Held()).transaction(connection)
+
+    with pytest.raises(BadRequestError, match="a str is no connection; a psycopg connection, a SQLAlchemy"), block(dsn):
+        await never()
     with pytest.raises(BadRequestError, match="a str is no connection; a connection of asyncpg"):
-        async with ctx.transaction(dsn):
-            pytest.fail("the body was run")
+        async with block(dsn):
+            await never()
     for kind in KINDS:
         async with peer(kind, dsn) as mine:
             if mine.is_async:
-                with pytest.raises(BadRequestError, match=r"is async: use `async with ctx\.transaction"):
-                    with ctx.transaction(mine.connection):
-                        pytest.fail("the body was run")
+                message = r"is async: use `async with ctx\.transaction"
+                with pytest.raises(BadRequestError, match=message), block(mine.connection):
+                    await never()
             else:
                 with pytest.raises(BadRequestError, match=r"blocks: use `with ctx\.transaction"):
-                    async with ctx.transaction(mine.connection):
-                        pytest.fail("the body was run")
+                    async with block(mine.connection):
+                        await never()
 
 
 @pytest.mark.parametrize("kind", ["SQLAlchemy", "Session", "SQLAlchemy async", "AsyncSession"])
@@ -306,28 +301,25 @@ async def test_autocommit_of_sqlalchemy_is_refused(kind: str, dsn: str, connecti
         else:
             done = here.mine.connection.execution_options(isolation_level="AUTOCOMMIT")
             await done if here.mine.is_async else None
-        with pytest.raises(TransactionError, match="AUTOCOMMIT: it has no transactions"):
-            async with here.block():
-                pytest.fail("the body was run")
+        await here.fails(TransactionError, "AUTOCOMMIT: it has no transactions")
 
 
 async def test_a_session_inside_of_a_transaction_of_its_connection(dsn: str, connection: Sql) -> None:
     async with scene("SQLAlchemy", dsn, connection) as here, here.mine.begin():
         with sqlalchemy.orm.Session(here.mine.connection) as session:
-            with pytest.raises(TransactionError, match="in a transaction already"):
-                with here.ctx.transaction(session):
-                    pytest.fail("the body was run")
+            inside = here._replace(mine=here.mine._replace(connection=session))
+            await inside.fails(TransactionError, "in a transaction already")
 
 
 @pytest.mark.parametrize("kind", ["Session", "AsyncSession"])
 async def test_a_scoped_session(kind: str, dsn: str, connection: Sql) -> None:
     """Objects that wait to be stored are stored with it."""
     async with scene(kind, dsn, connection) as here:
-        real = here.mine.connection
+        made: Any = lambda: here.mine.connection  # noqa: E731 - what a sessionmaker is here
         scoped: Any = (
-            sqlalchemy_asyncio.async_scoped_session(lambda: real, asyncio.current_task)
+            sqlalchemy_asyncio.async_scoped_session(made, asyncio.current_task)
             if here.mine.is_async
-            else sqlalchemy.orm.scoped_session(lambda: real)
+            else sqlalchemy.orm.scoped_session(made)
         )
         block: Any = here.ctx.transaction(scoped)
         async with block if here.mine.is_async else waiting(block):
@@ -356,25 +348,39 @@ async def test_results(dsn: str, connection: Sql) -> None:
         ctx = here.ctx
         with pytest.raises(TransactionError, match="outside of one, return the result"):
             ctx.complete(1)
-        with pytest.raises(LookupError):
-            async with here.block():
-                with pytest.raises(ValueError, match="result is not JSON"):
-                    ctx.complete({1: object()})
-                with pytest.raises(TooLargeError, match="at most 4194304"):
-                    ctx.complete("x" * 5_000_000)
-                await ctx.complete(datetime(2030, 1, 1, tzinfo=UTC))
-                with pytest.raises(TransactionError, match="was called before"):
-                    ctx.complete(1)
-                raise LookupError("left")
-        with pytest.raises(TooLargeError, match="result is too large: 5242920 bytes; at most 4194304 are stored"):
-            async with here.block():
-                await here.write()
-                here.link.fence.put(f"[{'1e131070,' * 39}1e131070]")  # short as text, and long in the database
-        assert (await here.effects(), await here.status()) == (0, "RUNNING")
-        async with here.block():
-            pulse.Context.complete(context(here.job, here.link, codec=codec), {"card": "4711"})
+
+        async def complete() -> None:
+            with pytest.raises(ValueError, match="result is not JSON"):
+                ctx.complete({1: object()})
+            with pytest.raises(TooLargeError, match="at most 4194304"):
+                ctx.complete("x" * 5_000_000)
+            await ctx.complete(datetime(2030, 1, 1, tzinfo=UTC))
+            with pytest.raises(TransactionError, match="was called before"):
+                ctx.complete(1)
+
+        async def complete_with_much() -> None:
+            here.link.fence.put(f"[{'1e131070,' * 39}1e131070]")  # short as text, and long in the database
+
+        async def complete_in_secret() -> None:
+            context(here.job, here.link, codec=codec).complete({"card": "4711"})
+
+        await here.fails(LookupError, "left", complete, leave)
+        much = "result is too large: 5242920 bytes; at most 4194304 are stored"
+        await here.fails(TooLargeError, much, here.write, complete_with_much)
+        await here.do(complete_in_secret)
         result = str((await read(connection, here.job))["result"])
         assert ("4711" in result, codec.id in result) == (False, True)
+
+
+async def test_the_result_of_a_block_that_failed_is_forgotten(dsn: str, connection: Sql) -> None:
+    async with scene("asyncpg", dsn, connection) as here:
+
+        async def complete() -> None:
+            here.ctx.complete("too early")
+
+        await here.fails(LookupError, "left", complete, leave)
+        await here.do()
+        assert (await read(connection, here.job))["result"] is None
 
 
 async def test_a_heartbeat_inside_the_block(dsn: str, connection: Sql, store: Store) -> None:
