@@ -33,8 +33,10 @@ if TYPE_CHECKING:
     from pulse import sql
     from pulse.app.app import App
     from pulse.app.call import Call, call
-    from pulse.app.context import Context, Previous
+    from pulse.app.context import Context, Previous, current
     from pulse.app.handler import Handler
+    from pulse.app.hooks.lifespan import provided
+    from pulse.app.hooks.middleware import CallNext
     from pulse.app.outcome import Discard, RetryAfter, Snooze
     from pulse.client.async_client import AsyncClient, connect
     from pulse.client.client import Client
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
         HandlerError,
         InvalidTransitionError,
         NobodyAnswersError,
+        NoHandlerError,
         NotFoundError,
         PulseError,
         RefusedError,
@@ -68,6 +71,7 @@ __all__ = [
     "AsyncClient",
     "BadRequestError",
     "Call",
+    "CallNext",
     "Changed",
     "Client",
     "Codec",
@@ -83,6 +87,7 @@ __all__ = [
     "JobOptions",
     "JobPage",
     "NewJob",
+    "NoHandlerError",
     "NobodyAnswersError",
     "NotFoundError",
     "Previous",
@@ -108,6 +113,8 @@ __all__ = [
     "Why",
     "call",
     "connect",
+    "current",
+    "provided",
     "sql",
 ]
 
@@ -118,13 +125,16 @@ _MODULES: Final = {
     "pulse.client.client": ("Client",),
     "pulse.client.async_client": ("AsyncClient", "connect"),
     "pulse.security.codec": ("Codec",),
-    "pulse.app.context": ("Context", "Previous"),
+    "pulse.app.context": ("Context", "Previous", "current"),
+    "pulse.app.hooks.lifespan": ("provided",),
+    "pulse.app.hooks.middleware": ("CallNext",),
     "pulse.errors": (
         "BadRequestError",
         "ConflictError",
         "ForbiddenError",
         "HandlerError",
         "InvalidTransitionError",
+        "NoHandlerError",
         "NobodyAnswersError",
         "NotFoundError",
         "PulseError",
@@ -143,6 +153,7 @@ _MODULES: Final = {
     "pulse.client.requests": ("JobOptions", "NewJob"),
     "pulse.client.schedule_requests": ("ScheduleOptions",),
     "pulse.protocol.stats": ("Stats", "TopicStats"),
+    "pulse.sql": ("sql",),
 }
 _HOMES: Final = {name: module for module, names in _MODULES.items() for name in names}
 
@@ -150,15 +161,14 @@ _HOMES: Final = {name: module for module, names in _MODULES.items() for name in 
 def __getattr__(name: str) -> object:
     if name == "__version__":
         return importlib.import_module("pulse.common.version").VERSION
-    if name == "sql":
-        return importlib.import_module("pulse.sql")
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'pulse' has no attribute {name!r}")
-    value = getattr(importlib.import_module(home), name)
+    module = importlib.import_module(home)
+    value = module if home == f"{__name__}.{name}" else getattr(module, name)
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, "__version__"})
+    return ["__version__", *__all__]

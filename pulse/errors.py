@@ -16,6 +16,7 @@ __all__ = [
     "HandlerError",
     "InternalError",
     "InvalidTransitionError",
+    "NoHandlerError",
     "NobodyAnswersError",
     "NotFoundError",
     "PathError",
@@ -72,6 +73,10 @@ class SchemaError(PulseError):
 
 class HandlerError(PulseError):
     """A handler is not declared in a way that pulse can run."""
+
+
+class NoHandlerError(PulseError, RuntimeError):
+    """No handler runs here."""
 
 
 class ResultError(PulseError):
