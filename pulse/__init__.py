@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from pulse.app.call import Call, call
     from pulse.app.context import Context, Previous, current
     from pulse.app.handler import Handler
+    from pulse.app.hooks.failed_job import FailedJob
     from pulse.app.hooks.lifespan import provided
     from pulse.app.hooks.middleware import CallNext
     from pulse.app.outcome import Discard, RetryAfter, Snooze
@@ -78,6 +79,7 @@ __all__ = [
     "ConflictError",
     "Context",
     "Discard",
+    "FailedJob",
     "ForbiddenError",
     "Handler",
     "HandlerError",
@@ -126,6 +128,7 @@ _MODULES: Final = {
     "pulse.client.async_client": ("AsyncClient", "connect"),
     "pulse.security.codec": ("Codec",),
     "pulse.app.context": ("Context", "Previous", "current"),
+    "pulse.app.hooks.failed_job": ("FailedJob",),
     "pulse.app.hooks.lifespan": ("provided",),
     "pulse.app.hooks.middleware": ("CallNext",),
     "pulse.errors": (

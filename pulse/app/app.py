@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any, TypeVar, Unpack
 
 from pulse.app.handler import Handler, bound, make_handler, mark
+from pulse.app.hooks.failed_job import event_name
 from pulse.app.hooks.middleware import Middleware
 from pulse.app.hooks.registry import FailureHook, Hooks, ProcessHook
 from pulse.app.retry_on import RetryOn
@@ -223,6 +224,42 @@ class App:
             HandlerError: It is no function without parameters.
         """
         self._hooks.add_shutdown(function)
+        return function
+
+    def on_dead_letter(self, function: FunctionT) -> FunctionT:
+        """
+        Call *function* for each job of the app's handlers that becomes a dead letter, whatever the cause.
+
+        It is called in a job of its own, in the topic of the other one, with ``job``, a ``pulse.FailedJob``. The job is
+        submitted in the transaction that ends the other one, so it is there if and only if that is a dead letter; it
+        runs at least once, and is tried again like any job. Its own end is told to nobody.
+
+        Raises:
+            HandlerError: It cannot be a handler, has no parameter ``job``, or another function is called already.
+
+        Example:
+            ::
+
+                @app.on_dead_letter
+                async def warn(job: pulse.FailedJob) -> None:
+                    await chat.post(f"{job.name} {job.id} is dead: {job.error}")
+        """
+        return self._call_on("on_dead_letter", function)
+
+    def on_crash(self, function: FunctionT) -> FunctionT:
+        """
+        Call *function* for each attempt of the app's handlers whose process died, as ``on_dead_letter`` says.
+
+        Raises:
+            HandlerError: It cannot be a handler, has no parameter ``job``, or another function is called already.
+        """
+        return self._call_on("on_crash", function)
+
+    def _call_on(self, event: str, function: FunctionT) -> FunctionT:
+        name = event_name(event, function)
+        self._hooks.add_event(event, name)
+        self._add(make_handler(name, function))
+        self._bind(*self._handlers.values())
         return function
 
     def lifespan(self, function: LifespanT) -> LifespanT:

@@ -61,6 +61,7 @@ class Handler:
         layers: All that wraps it; None: nothing does.
         provided: Parameters that get the value of a lifespan, with its type.
         on_failure: Its app's hooks.
+        events: Names of the jobs that tell of its dead letters and crashes, by ``on_dead_letter`` and ``on_crash``.
     """
 
     name: str
@@ -83,6 +84,7 @@ class Handler:
     layers: Layers | None = None
     provided: Mapping[str, Any] = field(default_factory=dict)
     on_failure: tuple[FailureHook, ...] = ()
+    events: Mapping[str, str] = field(default_factory=dict)
 
     def declared(self) -> dict[str, object]:
         """The declared options, for the worker's hello."""
@@ -93,6 +95,7 @@ class Handler:
             "max_crashes": self.max_crashes,
             "stall_s": self.stall_s,
             "backoff": self.backoff,
+            **self.events,
         }
         return {key: value for key, value in values.items() if value is not None}
 
@@ -153,6 +156,7 @@ def bound(handler: Handler, hooks: Hooks) -> Handler:
         layers=layers_for((*hooks.middleware, *handler.middleware), handler_is_async=handler.is_async),
         provided=provided,
         on_failure=hooks.on_failure,
+        events={} if handler.name in hooks.events.values() else dict(hooks.events),
     )
 
 

@@ -26,6 +26,7 @@ class Hooks:
         on_startup, on_shutdown: Called once in each process.
         lifespans: Their values live as long as a process.
         on_failure: Called for each attempt that failed.
+        events: Names of the jobs that tell of dead letters and crashes, by ``on_dead_letter`` and ``on_crash``.
     """
 
     def __init__(self) -> None:
@@ -34,6 +35,7 @@ class Hooks:
         self.on_shutdown: tuple[ProcessHook, ...] = ()
         self.lifespans: tuple[Lifespan, ...] = ()
         self.on_failure: tuple[FailureHook, ...] = ()
+        self.events: dict[str, str] = {}
 
     @property
     def kinds(self) -> list[Any]:
@@ -57,6 +59,13 @@ class Hooks:
         check_function("on_failure", function, "a hook")
         check_arguments("on_failure", function, "ctx", "error")
         self.on_failure = (*self.on_failure, function)
+
+    def add_event(self, event: str, name: str) -> None:
+        """Have jobs *name* tell of an *event*."""
+        if event in self.events:
+            taken = self.events[event].partition(":")[2]
+            raise HandlerError(f"{event}: {taken} is called already; one function is allowed")
+        self.events[event] = name
 
     def add_lifespan(self, function: Callable[[], Any]) -> None:
         """One more, of another type."""

@@ -223,3 +223,28 @@ def test_an_annotation_for_type_checkers_only() -> None:
 
     app.handler("use")(use)
     assert app.handlers["use"].provided == {"pool": Pool}
+
+
+def told(job: pulse.FailedJob) -> None: ...
+
+
+def test_of_which_handlers_events_tell() -> None:
+    app = pulse.App()
+    app.handler("before")(bare)
+    app.on_dead_letter(told)
+    app.handler("after", topic="t")(failed)
+    name = f"on_dead_letter:{__name__}.told"
+    assert {key: one.declared() for key, one in app.handlers.items()} == {
+        "before": {"on_dead_letter": name}, "after": {"topic": "t", "on_dead_letter": name}, name: {},
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("event", ["on_dead_letter", "on_crash"])
+def test_what_events_cannot_call(event: str) -> None:
+    app = pulse.App()
+    is_refused(lambda: getattr(app, event)(bare), f"{event}: bare has other parameters; write (job: pulse.FailedJob)")
+    is_refused(lambda: getattr(app, event)(max), "other parameters")
+    getattr(app, event)(told)
+    is_refused(
+        lambda: getattr(app, event)(told), f"{event}: {__name__}.told is called already; one function is allowed"
+    )
