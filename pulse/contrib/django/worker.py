@@ -22,7 +22,7 @@ def load() -> App:
     The app with the handlers of all installed apps.
 
     Raises:
-        ConfigError: ``PULSE`` is wrong; whoever starts a worker in another way has not run the checks.
+        ConfigError: ``PULSE`` is wrong; `pulse worker` does not run the checks.
     """
     if not apps.ready:
         django.setup()

@@ -89,7 +89,7 @@ def in_thread(deed: Callable[[], Any]) -> Any:
 
 
 def called(name: str) -> Any:
-    """Call a handler inside its middleware, as a worker does; an async one gives what is to be awaited."""
+    """Call a handler inside its middleware, as a worker does; an async one gives a coroutine."""
     handler = app.handlers[name]
     layers = handler.layers
     assert layers is not None
