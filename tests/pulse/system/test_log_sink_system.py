@@ -108,7 +108,9 @@ def says_each_once(code: str, mark: Path) -> None:
     read, write = os.pipe()
     fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
     reader = Reader(read)
-    with subprocess.Popen([sys.executable, "-c", code + FORKS, str(mark)], stdout=write, stderr=write) as it:
+    quiet = "ignore:This process:DeprecationWarning"  # Python 3.12 warns of a fork beside threads
+    line = [sys.executable, "-W", quiet, "-c", code + FORKS, str(mark)]
+    with subprocess.Popen(line, stdout=write, stderr=write) as it:
         os.close(write)
         until(mark.exists, "the child has said it", DEADLINE_S)
         reader.read(lambda _: it.poll() is not None)
