@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final, Protocol
@@ -10,10 +11,10 @@ from uuid import UUID
 
 from pulse.common import json_text
 from pulse.common.json_text import JsonValue
-from pulse.errors import TooLargeError
+from pulse.errors import NoHandlerError, TooLargeError
 from pulse.security.codec import Codec, seal
 
-__all__ = ["Context", "Previous"]
+__all__ = ["CURRENT", "Context", "Previous", "current"]
 
 PROGRESS_MAX_BYTES: Final = 16 * 1024  # it travels in every heartbeat
 CHECKPOINT_MAX_BYTES: Final = 1024 * 1024  # small resumable state, not the work itself
@@ -39,6 +40,18 @@ class Link(Protocol):
     def checkpoint(self, text: str) -> None:
         """Keep this JSON text for the next attempt."""
         ...
+
+
+class ContextOwner(Protocol):
+    """An attempt."""
+
+    @property
+    def context(self) -> Context:
+        """Its context."""
+        ...
+
+
+CURRENT: Final[ContextVar[ContextOwner]] = ContextVar("pulse_current")  # whose handler runs here
 
 
 class _LocalLink:
@@ -104,6 +117,7 @@ class Context:
         deadline: When ``timeout_s`` ends, aware; None without one.
         occurrence: The occurrence of the schedule that fired the job, aware; None for other jobs.
         previous: How the attempt before ended, if the server knows.
+        args: The arguments, as the handler gets them.
     """
 
     job_id: UUID
@@ -113,6 +127,7 @@ class Context:
     deadline: datetime | None = None
     occurrence: datetime | None = None
     previous: Previous | None = None
+    args: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)  # they may be secrets
     link: Link = field(default_factory=_LocalLink, repr=False)
     codec: Codec | None = field(default=None, repr=False)
 
@@ -169,6 +184,19 @@ class Context:
             text = _fitting("checkpoint", seal(self.codec, self.name, text), CHECKPOINT_MAX_BYTES)
         self.link.checkpoint(text)
         return _SENT
+
+
+def current() -> Context:
+    """
+    The context of the handler that runs here, for functions that it calls; also in its tasks and threads.
+
+    Raises:
+        NoHandlerError: No handler runs here.
+    """
+    attempt = CURRENT.get(None)
+    if attempt is None:
+        raise NoHandlerError("pulse.current() was called where no handler runs")
+    return attempt.context
 
 
 def _json(what: str, value: object, max_bytes: int) -> str:

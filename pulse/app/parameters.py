@@ -11,6 +11,7 @@ import functools
 import inspect
 import typing
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any, Final
 
 from pulse.common import json_text
@@ -28,19 +29,19 @@ class ArgumentError(ValueError):
 
 class Parameters:
     """
-    The parameters of a handler, without its context.
+    The parameters of a handler, without those that a worker fills.
 
     Args:
         function: The handler's function.
         parameters: Those of its signature.
-        context: Name of the one that takes the context.
+        filled: Names of those that get the context, or the value of a lifespan.
     """
 
     def __init__(
-        self, function: Callable[..., Any], parameters: Mapping[str, inspect.Parameter], context: str | None = None
+        self, function: Callable[..., Any], parameters: Mapping[str, inspect.Parameter], filled: AbstractSet[str | None]
     ) -> None:
         self._function = function
-        named = [one for one in parameters.values() if one.kind not in _VARIABLE and one.name != context]
+        named = [one for one in parameters.values() if one.kind not in _VARIABLE and one.name not in filled]
         self._places = [one.name for one in named if one.kind is not inspect.Parameter.KEYWORD_ONLY]
         self._declared = {one.name: one for one in named}
         self._known = frozenset(self._declared)
