@@ -101,7 +101,7 @@ def run_submitted(connection: object, app: App, *, backend: str = "asyncio") -> 
             return ran
         ended = [inline.run_job(one) for one in ids]
         _ask(connection, _WRITE, _written(ended))
-        ran += ended
+        ran += [*ended, *inline.run_until_idle()]  # what tells of dead letters
     raise InlineError(f"jobs still submit jobs after {MAX_ROUNDS} rounds")
 
 
@@ -115,7 +115,7 @@ async def run_submitted_async(connection: object, app: App) -> list[InlineJob]:
             return ran
         ended = [await inline.run_job_async(one) for one in ids]
         await _ask_async(connection, _WRITE, _written(ended))
-        ran += ended
+        ran += [*ended, *await inline.run_until_idle_async()]
     raise InlineError(f"jobs still submit jobs after {MAX_ROUNDS} rounds")
 
 

@@ -418,6 +418,28 @@ async def test_hooks_run_in_the_loop_of_the_test(anyio_backend: str) -> None:
         pulse.current()
 
 
+def test_dead_letters_are_told() -> None:
+    inner, told = pulse.App(), list[pulse.FailedJob]()
+
+    @inner.on_dead_letter
+    def bury(job: pulse.FailedJob) -> None:
+        told.append(job)
+
+    @inner.handler("fail", topic="hard", max_attempts=2)
+    def fail() -> None:
+        raise ValueError("no")
+
+    inline = Inline(inner)
+    dead = inline.run(fail)
+    late = inline.submit(fail, delay_s=9, expires_in_s=10)
+    inline.advance(20)
+    assert [job.topic for job in inline.run_until_idle()] == ["hard", "hard", "hard"]
+    assert [(job.id, job.name, job.topic, job.attempt, job.outcome) for job in told] == [
+        (dead.id, "fail", "hard", 2, "error"), (late, "fail", "hard", 0, "expired"),
+    ]  # fmt: skip
+    assert told[0].error == dead.last_error
+
+
 def test_plain_handlers_with_plain_hooks_need_no_loop() -> None:
     inner = pulse.App()
 
