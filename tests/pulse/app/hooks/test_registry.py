@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import typing
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -186,10 +187,17 @@ def test_a_type_has_one_lifespan() -> None:
     async def nothing() -> AsyncIterator[None]:
         yield
 
-    is_refused(lambda: hooks.add_lifespan(another), "pool yields <class 'tests.pulse.app.hooks.test_registry.Pool'> already")
-    hooks.add_lifespan(nothing)
-    hooks.add_lifespan(nothing)
-    assert len(hooks.lifespans) == 3
+    is_refused(
+        lambda: hooks.add_lifespan(another), "pool yields <class 'tests.pulse.app.hooks.test_registry.Pool'> already"
+    )
+
+    async def nothing_either() -> typing.AsyncIterator[None]:
+        yield
+
+    for _ in range(2):
+        hooks.add_lifespan(nothing)
+        hooks.add_lifespan(nothing_either)
+    assert len(hooks.lifespans) == 5
     assert hooks.kinds == [Pool]
 
 
