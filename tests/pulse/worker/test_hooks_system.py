@@ -97,6 +97,23 @@ def test_what_blocks_the_loop_at_the_end_does_not_keep_the_process(lines: Path) 
         assert "pool_killed_rest" not in pool.stderr
 
 
+@pytest.mark.rest
+@both_backends
+def test_a_lifespan_that_fails_ends_the_process(backend: str, lines: Path) -> None:
+    """The next one begins anew, even if a thread of a handler cannot be ended."""
+    with FakeServer() as server, worker(server, "--backend", backend, app=APP, env=env(lines)) as pool:
+        child = server.wait_child()
+        (first,) = pool.children()
+        child.assign([job("block")])
+        until(lines.with_name("gone").exists, "the handler")
+        until(lambda: words(lines).count("start") >= 2, "the next process")
+        lines.with_name("gone").unlink()
+        server.wait_child()
+        assert not first.is_running()
+        assert backend == "trio" or "the database is gone" in pool.stderr
+        assert '"exit_code": 69' in pool.stderr
+
+
 def test_an_isolated_job_tells_its_failure(lines: Path) -> None:
     with at_work(app=APP, env=env(lines)) as (child, _):
         assert run(child, job("fail-apart"))[0] == "error"
