@@ -53,6 +53,8 @@ app.handler("looks", middleware=[looks])(nothing)
 class _Owner:
     """Counts what has ended."""
 
+    identity = None
+
     def __init__(self) -> None:
         self.left = 0
         self.over = asyncio.Event()
@@ -75,6 +77,9 @@ class _Owner:
         """Nobody reports here."""
 
     checkpointed = progressed
+
+    def fenced(self, attempt: Attempt, phase: str) -> None:
+        """No transactions here."""
 
 
 def hooks(_stage: Stage) -> list[Sample]:
