@@ -24,7 +24,7 @@ from pulse.errors import HandlerError
 if TYPE_CHECKING:
     from pulse.app.hooks.registry import Hooks
 
-__all__ = ["Lifespan", "StartupError", "make_lifespan", "provided", "provided_parameters", "running"]
+__all__ = ["SHUTDOWN_S", "Lifespan", "StartupError", "make_lifespan", "provided", "provided_parameters", "running"]
 
 SHUTDOWN_S: Final = 5.0  # for all that is called at the end; a pool that stops allows less once drain_s is used up
 _ITERATORS: Final = (collections.abc.AsyncIterator, collections.abc.AsyncGenerator, collections.abc.AsyncIterable)
