@@ -9,6 +9,7 @@ The public names are here; a module is loaded when the first of its names is use
 - client: clients, asynchronous and blocking
 - common: small pure helpers
 - config: the settings, their defaults, and where each value comes from
+- contrib: integrations with other packages
 - encryption: `FernetCodec`, a ready codec
 - errors: every error that pulse raises on purpose
 - job: a job, a schedule, and the table of transitions between statuses
@@ -19,6 +20,7 @@ The public names are here; a module is loaded when the first of its names is use
 - sql: submits jobs on a connection of the caller's own
 - store: the database: statements and connections
 - system: Linux: processes, directories, sockets, logs
+- testing: fixtures and helpers for tests of applications
 - ui: the dashboard
 - worker: the pool parent and its handler processes
 """
@@ -32,8 +34,11 @@ if TYPE_CHECKING:
     from pulse import sql
     from pulse.app.app import App
     from pulse.app.call import Call, call
-    from pulse.app.context import Context, Previous
+    from pulse.app.context import Context, Previous, current
     from pulse.app.handler import Handler
+    from pulse.app.hooks.failed_job import FailedJob
+    from pulse.app.hooks.lifespan import provided
+    from pulse.app.hooks.middleware import CallNext
     from pulse.app.outcome import Discard, RetryAfter, Snooze
     from pulse.client.async_client import AsyncClient, connect
     from pulse.client.client import Client
@@ -48,6 +53,7 @@ if TYPE_CHECKING:
         HandlerError,
         InvalidTransitionError,
         NobodyAnswersError,
+        NoHandlerError,
         NotFoundError,
         PulseError,
         RefusedError,
@@ -68,12 +74,14 @@ __all__ = [
     "AsyncClient",
     "BadRequestError",
     "Call",
+    "CallNext",
     "Changed",
     "Client",
     "Codec",
     "ConflictError",
     "Context",
     "Discard",
+    "FailedJob",
     "ForbiddenError",
     "Handler",
     "HandlerError",
@@ -83,6 +91,7 @@ __all__ = [
     "JobOptions",
     "JobPage",
     "NewJob",
+    "NoHandlerError",
     "NobodyAnswersError",
     "NotFoundError",
     "Previous",
@@ -109,6 +118,8 @@ __all__ = [
     "Why",
     "call",
     "connect",
+    "current",
+    "provided",
     "sql",
 ]
 
@@ -119,13 +130,17 @@ _MODULES: Final = {
     "pulse.client.client": ("Client",),
     "pulse.client.async_client": ("AsyncClient", "connect"),
     "pulse.security.codec": ("Codec",),
-    "pulse.app.context": ("Context", "Previous"),
+    "pulse.app.context": ("Context", "Previous", "current"),
+    "pulse.app.hooks.failed_job": ("FailedJob",),
+    "pulse.app.hooks.lifespan": ("provided",),
+    "pulse.app.hooks.middleware": ("CallNext",),
     "pulse.errors": (
         "BadRequestError",
         "ConflictError",
         "ForbiddenError",
         "HandlerError",
         "InvalidTransitionError",
+        "NoHandlerError",
         "NobodyAnswersError",
         "NotFoundError",
         "PulseError",
@@ -145,6 +160,7 @@ _MODULES: Final = {
     "pulse.client.requests": ("JobOptions", "NewJob"),
     "pulse.client.schedule_requests": ("ScheduleOptions",),
     "pulse.protocol.stats": ("Stats", "TopicStats"),
+    "pulse.sql": ("sql",),
 }
 _HOMES: Final = {name: module for module, names in _MODULES.items() for name in names}
 
@@ -152,15 +168,14 @@ _HOMES: Final = {name: module for module, names in _MODULES.items() for name in 
 def __getattr__(name: str) -> object:
     if name == "__version__":
         return importlib.import_module("pulse.common.version").VERSION
-    if name == "sql":
-        return importlib.import_module("pulse.sql")
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'pulse' has no attribute {name!r}")
-    value = getattr(importlib.import_module(home), name)
+    module = importlib.import_module(home)
+    value = module if home == f"{__name__}.{name}" else getattr(module, name)
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, "__version__"})
+    return ["__version__", *__all__]

@@ -14,8 +14,10 @@ __all__ = [
     "EmbeddedError",
     "ForbiddenError",
     "HandlerError",
+    "InlineError",
     "InternalError",
     "InvalidTransitionError",
+    "NoHandlerError",
     "NobodyAnswersError",
     "NotFoundError",
     "PathError",
@@ -75,12 +77,20 @@ class HandlerError(PulseError):
     """A handler is not declared in a way that pulse can run."""
 
 
+class NoHandlerError(PulseError, RuntimeError):
+    """No handler runs here."""
+
+
 class ResultError(PulseError):
     """A job has no result, or one of another type than was asked for."""
 
 
 class TransactionError(PulseError):
     """The transaction of a caller's own connection cannot take a statement any more."""
+
+
+class InlineError(PulseError):
+    """Without a server, the testing kit cannot do that."""
 
 
 class StaleAttemptError(PulseError):

@@ -184,9 +184,9 @@ class Job:
             reason = f": {self.last_error.partition(chr(10))[0]}" if self.last_error else ""
             raise ResultError(f"job {self.id} ({self.name}) has no result: it is {self.status}{reason}")
         try:
-            return json_text.as_type(self.result, kind)
+            return json_text.as_type(self.result, kind, "result")
         except json_text.NotOfTypeError as error:
-            raise ResultError(f"job {self.id} ({self.name}): result{error.place}: {error}") from None
+            raise ResultError(f"job {self.id} ({self.name}): {error}") from None
 
     @property
     def process(self) -> HandlerProcess | None:

@@ -33,7 +33,7 @@ REPLACEMENTS: Final = (
     (r"\b(async|await) ", ""),
     (r"__a(enter|exit)__", r"__\1__"),
     (r"\baclose\b", "close"),
-    (r"\bAsync(Client|Transport)\b", r"\1"),
+    (r"\bAsync(Client|Fallback|Transport)\b", r"\1"),
     (r"\basync_transport\b", "transport"),
     (r"^import anyio\n", ""),
     (r"\banyio\.sleep\b", "time.sleep"),

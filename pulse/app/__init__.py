@@ -5,6 +5,7 @@ For authors of handlers: the app, its handlers, their context, and how an attemp
 - call: `pulse.call`: a call of a handler, checked, to be submitted as a job
 - context: `pulse.Context`: what a handler knows about its job and can do while it runs
 - handler: `pulse.Handler`: a function, the name that jobs call it by, and its options
+- hooks: what an app calls around its handlers
 - outcome: turns what a handler returned or raised into a result for the server
 - parameters: checks the args of a job against the handler's parameters, and converts them by their annotations
 - retry_on: decides from the handler's `retry_on` whether an exception is retried, and when

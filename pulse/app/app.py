@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, TypeVar, Unpack
 
-from pulse.app.handler import Handler, make_handler, mark
+from pulse.app.handler import Handler, bound, make_handler, mark
+from pulse.app.hooks.failed_job import event_name
+from pulse.app.hooks.middleware import Middleware
+from pulse.app.hooks.registry import FailureHook, Hooks, ProcessHook
 from pulse.app.retry_on import RetryOn
 from pulse.app.schedule import Declared, ScheduleRules, declare
 from pulse.errors import HandlerError
@@ -16,6 +19,10 @@ from pulse.security.codec import Codec, checked
 __all__ = ["App"]
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
+MiddlewareT = TypeVar("MiddlewareT", bound=Middleware)
+ProcessHookT = TypeVar("ProcessHookT", bound=ProcessHook)
+FailureHookT = TypeVar("FailureHookT", bound=FailureHook)
+LifespanT = TypeVar("LifespanT", bound=Callable[[], AsyncIterator[Any]])
 
 
 class App:
@@ -44,6 +51,12 @@ class App:
         self._codec = checked(codec)
         self._handlers: dict[str, Handler] = {}
         self._schedules: dict[str, Declared] = {}
+        self._hooks = Hooks()
+
+    @property
+    def codec(self) -> Codec | None:
+        """Its codec."""
+        return self._codec
 
     @property
     def handlers(self) -> Mapping[str, Handler]:
@@ -54,6 +67,11 @@ class App:
     def schedules(self) -> Mapping[str, Declared]:
         """The declared schedules by key, read-only."""
         return MappingProxyType(self._schedules)
+
+    @property
+    def hooks(self) -> Hooks:
+        """What is called around its handlers."""
+        return self._hooks
 
     def handler(  # noqa: PLR0913 - the options of a handler are its whole public face; one by one they are read best
         self,
@@ -69,12 +87,14 @@ class App:
         isolate: bool = False,
         max_memory_bytes: int | None = None,
         max_cpu_s: float | None = None,
+        middleware: Sequence[Middleware] = (),
     ) -> Callable[[FunctionT], FunctionT]:
         """
         Register a function as the handler of the jobs called *name*.
 
-        The job's args object becomes keyword arguments. A parameter annotated ``pulse.Context`` gets the context. The
-        function itself is returned, so it can still be called, and be submitted: ``client.submit(resize, {...})``.
+        The job's args object becomes keyword arguments. A parameter annotated ``pulse.Context`` gets the context, one
+        with the type of a lifespan its value. The function itself is returned, so it can still be called, and be
+        submitted: ``client.submit(resize, {...})``.
 
         Args:
             name: 1 to 200 characters, unique in this app.
@@ -89,6 +109,8 @@ class App:
             isolate: Run each job in a process of its own, whose death does not affect other jobs.
             max_memory_bytes: Address space of that process; beyond it there is MemoryError. Needs *isolate*.
             max_cpu_s: Processor time of that process, rounded up to whole seconds. Needs *isolate*.
+            middleware: Functions around each of its attempts, inside those of ``App.middleware``; the first is the
+                outermost.
 
         Raises:
             HandlerError: The function cannot be a handler, an option is out of range, or the name is taken.
@@ -110,6 +132,7 @@ class App:
                 isolate=isolate,
                 max_memory_bytes=max_memory_bytes,
                 max_cpu_s=max_cpu_s,
+                middleware=middleware,
             )
             self._add(handler)
             return function
@@ -121,8 +144,12 @@ class App:
         if taken is not None:
             shown = getattr(taken.function, "__qualname__", repr(taken.function))
             raise HandlerError(f"handler {handler.name!r} exists already: {shown}")
-        self._handlers[handler.name] = handler if self._codec is None else replace(handler, codec=self._codec)
-        mark(handler)
+        self._bind(handler if self._codec is None else replace(handler, codec=self._codec))
+
+    def _bind(self, *handlers: Handler) -> None:
+        for handler in handlers:
+            self._handlers[handler.name] = found = bound(handler, self._hooks)
+            mark(found)
 
     def schedule(
         self, key: str, args: Mapping[str, object] | None = None, **rules: Unpack[ScheduleRules]
@@ -158,3 +185,118 @@ class App:
             return function
 
         return register
+
+    def middleware(self, function: MiddlewareT) -> MiddlewareT:
+        """
+        Wrap every attempt of the app's handlers in *function*; the first that is registered is the outermost.
+
+        ``await call_next()`` runs the rest and returns the handler's value, or raises its exception. What the
+        middleware returns is the result of the job. A plain ``def`` wraps plain handlers only, inside their threads.
+
+        Raises:
+            HandlerError: It cannot be called with a context and ``call_next``.
+
+        Example:
+            ::
+
+                @app.middleware
+                async def timed(ctx: pulse.Context, call_next: pulse.CallNext) -> object:
+                    began = time.monotonic()
+                    try:
+                        return await call_next()
+                    finally:
+                        observe(ctx.name, time.monotonic() - began)
+        """
+        self._hooks.add_middleware(function)
+        self._bind(*self._handlers.values())
+        return function
+
+    def on_startup(self, function: ProcessHookT) -> ProcessHookT:
+        """
+        Call *function*, async or plain, once in each process before its first job.
+
+        Raises:
+            HandlerError: It is no function without parameters.
+        """
+        self._hooks.add_startup(function)
+        return function
+
+    def on_shutdown(self, function: ProcessHookT) -> ProcessHookT:
+        """
+        Call *function*, async or plain, once in each process after its last job.
+
+        Raises:
+            HandlerError: It is no function without parameters.
+        """
+        self._hooks.add_shutdown(function)
+        return function
+
+    def on_dead_letter(self, function: FunctionT) -> FunctionT:
+        """
+        Call *function* for each job of the app's handlers that becomes a dead letter, whatever the cause.
+
+        It is called in a job of its own, in the topic of the other one, with ``job``, a ``pulse.FailedJob``. The job is
+        submitted in the transaction that ends the other one, so it is there if and only if that is a dead letter; it
+        runs at least once, and is tried again like any job. Its own end is told to nobody.
+
+        Raises:
+            HandlerError: It cannot be a handler, has no parameter ``job``, or another function is called already.
+
+        Example:
+            ::
+
+                @app.on_dead_letter
+                async def warn(job: pulse.FailedJob) -> None:
+                    await chat.post(f"{job.name} {job.id} is dead: {job.error}")
+        """
+        return self._call_on("on_dead_letter", function)
+
+    def on_crash(self, function: FunctionT) -> FunctionT:
+        """
+        Call *function* for each attempt of the app's handlers whose process died, as ``on_dead_letter`` says.
+
+        Raises:
+            HandlerError: It cannot be a handler, has no parameter ``job``, or another function is called already.
+        """
+        return self._call_on("on_crash", function)
+
+    def _call_on(self, event: str, function: FunctionT) -> FunctionT:
+        name = event_name(event, function)
+        self._hooks.add_event(event, name)
+        self._add(make_handler(name, function))
+        self._bind(*self._handlers.values())
+        return function
+
+    def lifespan(self, function: LifespanT) -> LifespanT:
+        """
+        Keep a value for as long as a process lives; handlers get it by a parameter annotated with its type.
+
+        *function* is an async generator function: it yields the value once, and goes on after the last job.
+
+        Raises:
+            HandlerError: It is something else, its return annotation is missing, or another one yields that type.
+
+        Example:
+            ::
+
+                @app.lifespan
+                async def database() -> AsyncIterator[Database]:
+                    async with Database(url) as opened:
+                        yield opened
+        """
+        self._hooks.add_lifespan(function)
+        self._bind(*self._handlers.values())
+        return function
+
+    def on_failure(self, function: FailureHookT) -> FailureHookT:
+        """
+        Call *function*, async or plain, for each attempt that failed, with its context and its exception.
+
+        It runs before the server hears of the failure, for a few seconds at most. What it raises is logged.
+
+        Raises:
+            HandlerError: It cannot be called with a context and an exception.
+        """
+        self._hooks.add_failure(function)
+        self._bind(*self._handlers.values())
+        return function

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -11,13 +12,13 @@ from uuid import UUID
 from pulse.app.transactions.fence import AttemptFence
 from pulse.common import json_text
 from pulse.common.json_text import JsonValue
-from pulse.errors import TooLargeError, TransactionError
+from pulse.errors import NoHandlerError, TooLargeError, TransactionError
 from pulse.security.codec import Codec, seal
 
 if TYPE_CHECKING:
     from pulse.app.transactions.transaction import Transaction
 
-__all__ = ["Context", "Previous"]
+__all__ = ["CURRENT", "Context", "Previous", "current"]
 
 PROGRESS_MAX_BYTES: Final = 16 * 1024  # it travels in every heartbeat
 CHECKPOINT_MAX_BYTES: Final = 1024 * 1024  # small resumable state, not the work itself
@@ -54,6 +55,18 @@ class Link(Protocol):
     def checkpoint(self, text: str) -> None:
         """Keep this JSON text for the next attempt."""
         ...
+
+
+class ContextOwner(Protocol):
+    """An attempt."""
+
+    @property
+    def context(self) -> Context:
+        """Its context."""
+        ...
+
+
+CURRENT: Final[ContextVar[ContextOwner]] = ContextVar("pulse_current")  # whose handler runs here
 
 
 class _LocalLink:
@@ -121,6 +134,7 @@ class Context:
         deadline: When ``timeout_s`` ends, aware; None without one.
         occurrence: The occurrence of the schedule that fired the job, aware; None for other jobs.
         previous: How the attempt before ended, if the server knows.
+        args: The arguments, as the handler gets them.
     """
 
     job_id: UUID
@@ -130,6 +144,7 @@ class Context:
     deadline: datetime | None = None
     occurrence: datetime | None = None
     previous: Previous | None = None
+    args: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)  # they may be secrets
     link: Link = field(default_factory=_LocalLink, repr=False)
     codec: Codec | None = field(default=None, repr=False)
 
@@ -248,6 +263,19 @@ class Context:
                 "ctx.transaction and ctx.complete need a worker that runs the attempt, and a server that names it"
             )
         return fence
+
+
+def current() -> Context:
+    """
+    The context of the handler that runs here, for functions that it calls; also in its tasks and threads.
+
+    Raises:
+        NoHandlerError: No handler runs here.
+    """
+    attempt = CURRENT.get(None)
+    if attempt is None:
+        raise NoHandlerError("pulse.current() was called where no handler runs")
+    return attempt.context
 
 
 def _json(what: str, value: object, max_bytes: int) -> str:

@@ -6,17 +6,20 @@ All that can be wrong with a handler is found when it is registered, at import, 
 
 from __future__ import annotations
 
-import functools
 import inspect
 import math
 import re
 import types
 import typing
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeGuard
 
 from pulse.app.context import Context
+from pulse.app.hooks.functions import check_function, is_async
+from pulse.app.hooks.lifespan import provided_parameters
+from pulse.app.hooks.middleware import Layers, Middleware, checked_own, layers_for
+from pulse.app.hooks.registry import FailureHook, Hooks
 from pulse.app.parameters import Parameters, resolved
 from pulse.app.retry_on import RetryOn, check_retry_on
 from pulse.common.backoff import ALLOWED, is_backoff
@@ -54,6 +57,11 @@ class Handler:
         max_memory_bytes: Address space of that process.
         max_cpu_s: Processor time of that process.
         codec: Its app's.
+        middleware: Its own, inside its app's.
+        layers: All that wraps it; None: nothing does.
+        provided: Parameters that get the value of a lifespan, with its type.
+        on_failure: Its app's hooks.
+        events: Names of the jobs that tell of its dead letters and crashes, by ``on_dead_letter`` and ``on_crash``.
     """
 
     name: str
@@ -72,6 +80,11 @@ class Handler:
     max_memory_bytes: int | None = None
     max_cpu_s: float | None = None
     codec: Codec | None = None
+    middleware: tuple[Middleware, ...] = ()
+    layers: Layers | None = None
+    provided: Mapping[str, Any] = field(default_factory=dict)
+    on_failure: tuple[FailureHook, ...] = ()
+    events: Mapping[str, str] = field(default_factory=dict)
 
     def declared(self) -> dict[str, object]:
         """The declared options, for the worker's hello."""
@@ -82,6 +95,7 @@ class Handler:
             "max_crashes": self.max_crashes,
             "stall_s": self.stall_s,
             "backoff": self.backoff,
+            **self.events,
         }
         return {key: value for key, value in values.items() if value is not None}
 
@@ -101,13 +115,13 @@ def make_handler(name: str, function: Callable[..., Any], **options: Any) -> Han
     """
     _check_word("name", name)
     label = f"handler {name!r}"
-    _check_kind(label, function)
+    check_function(label, function, "a handler")
     context, parameters = _read(label, function)
     made = Handler(
         name,
         function,
-        is_async=_is_async(function),
-        parameters=Parameters(function, parameters, context),
+        is_async=is_async(function),
+        parameters=Parameters(function, parameters, {context}),
         context_parameter=context,
         **options,
     )
@@ -127,6 +141,22 @@ def make_handler(name: str, function: Callable[..., Any], **options: Any) -> Han
         timeout_s=_as_float(made.timeout_s),
         stall_s=_as_float(made.stall_s),
         max_cpu_s=_as_float(made.max_cpu_s),
+        middleware=checked_own(label, made.middleware, handler_is_async=made.is_async),
+    )
+
+
+def bound(handler: Handler, hooks: Hooks) -> Handler:
+    """The handler with the hooks of its app, of which there are more now than when it was registered."""
+    function = handler.function
+    parameters = inspect.signature(function).parameters
+    provided = provided_parameters(function, parameters, hooks.kinds)
+    return replace(
+        handler,
+        parameters=Parameters(function, parameters, {handler.context_parameter, *provided}),
+        layers=layers_for((*hooks.middleware, *handler.middleware), handler_is_async=handler.is_async),
+        provided=provided,
+        on_failure=hooks.on_failure,
+        events={} if handler.name in hooks.events.values() else dict(hooks.events),
     )
 
 
@@ -136,7 +166,8 @@ def _as_float(seconds: float | None) -> float | None:
 
 def mark(handler: Handler) -> None:
     """Write the handler's name on its function, so that the function can be submitted instead of the name."""
-    names = (*getattr(handler.function, _NAMES, ()), handler.name)
+    known = getattr(handler.function, _NAMES, ())
+    names = known if handler.name in known else (*known, handler.name)
     try:
         setattr(handler.function, _NAMES, names)
         setattr(handler.function, _PARAMETERS, handler.parameters)
@@ -200,29 +231,6 @@ def _check_isolation(label: str, isolate: object, max_memory_bytes: object, max_
         raise HandlerError(
             f"{label}: max_memory_bytes must be a whole number from 1 to {MAX_BYTES}, not {max_memory_bytes!r:.100}"
         )
-
-
-def _check_kind(label: str, function: object) -> None:
-    if inspect.iscoroutine(function):
-        function.close()
-        raise HandlerError(f"{label}: got a coroutine; pass the function itself, without calling it")
-    if not callable(function):
-        raise HandlerError(f"{label}: {function!r:.100} is not callable")
-    if inspect.isclass(function):
-        raise HandlerError(f"{label}: {function.__qualname__} is a class; a handler is a function")
-    if any(inspect.isgeneratorfunction(part) or inspect.isasyncgenfunction(part) for part in _parts(function)):
-        raise HandlerError(f"{label}: a generator function cannot be a handler; return the result instead of yielding")
-
-
-def _is_async(function: Callable[..., object]) -> bool:
-    return any(inspect.iscoroutinefunction(part) for part in _parts(function))
-
-
-def _parts(function: object) -> tuple[object, ...]:
-    """What shows the kind of a callable: the function inside its partials, and ``__call__`` if it is an object."""
-    while isinstance(function, functools.partial):
-        function = function.func
-    return (function, getattr(type(function), "__call__", None))  # noqa: B004 - the method itself is wanted
 
 
 def _read(label: str, function: Callable[..., object]) -> tuple[str | None, Mapping[str, inspect.Parameter]]:

@@ -38,7 +38,8 @@ __all__ = [
 
 ERROR_MAX_BYTES: Final = 64 * 1024  # a traceback of any sane program; one row is still one page of TOAST
 MAX_SECONDS: Final = 1e9  # as on the wire: 31 years
-_WORKER_DIR: Final = str(Path(__file__).parents[1] / "worker")
+# What runs handlers, in workers and in tests: their tracebacks begin below it.
+_OWN_DIRS: Final = tuple(str(Path(__file__).parents[1] / name) for name in ("worker", "testing"))
 
 OutcomeName: TypeAlias = Literal["ok", "error", "retry", "discard", "snooze", "release", "crash"]
 Detail: TypeAlias = "str | float | tuple[float, str] | tuple[str, int | None] | None"
@@ -262,7 +263,7 @@ def _leave_out_own(printed: traceback.TracebackException) -> bool:
     """Remove the calls of the worker itself; whether there is anything left beside the exception's own line."""
     parts, seen = [printed], False
     for part in parts:
-        part.stack[:] = [_bare(call) for call in part.stack if not call.filename.startswith(_WORKER_DIR)]
+        part.stack[:] = [_bare(call) for call in part.stack if not call.filename.startswith(_OWN_DIRS)]
         inner = [one for one in (part.__cause__, part.__context__, *(part.exceptions or ())) if one is not None]
         seen = seen or bool(part.stack or inner)
         parts += inner

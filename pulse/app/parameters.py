@@ -11,6 +11,7 @@ import functools
 import inspect
 import typing
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any, Final
 
 from pulse.common import json_text
@@ -27,19 +28,19 @@ class ArgumentError(ValueError):
 
 class Parameters:
     """
-    The parameters of a handler, without its context.
+    The parameters of a handler, without those that a worker fills.
 
     Args:
         function: The handler's function.
         parameters: Those of its signature.
-        context: Name of the one that takes the context.
+        filled: Names of those that get the context, or the value of a lifespan.
     """
 
     def __init__(
-        self, function: Callable[..., Any], parameters: Mapping[str, inspect.Parameter], context: str | None = None
+        self, function: Callable[..., Any], parameters: Mapping[str, inspect.Parameter], filled: AbstractSet[str | None]
     ) -> None:
         self._function = function
-        named = [one for one in parameters.values() if one.kind not in _VARIABLE and one.name != context]
+        named = [one for one in parameters.values() if one.kind not in _VARIABLE and one.name not in filled]
         self._places = [one.name for one in named if one.kind is not inspect.Parameter.KEYWORD_ONLY]
         self._declared = {one.name: one for one in named}
         self._known = frozenset(self._declared)
@@ -84,12 +85,10 @@ class Parameters:
         for name, kind in self.types.items():
             if name in found:
                 try:
-                    found[name] = json_text.to_json(found[name])
-                    json_text.as_type(found[name], kind)
+                    found[name] = json_text.to_json(found[name], name)
+                    json_text.as_type(found[name], kind, name, shown=True)
                 except json_text.NotOfTypeError as error:
-                    value = json_text.value_at(found[name], error.place)
-                    allowed = str(error).partition(", got ")[0]
-                    raise ArgumentError(f"{name}{error.place}: {allowed}, not {value!r:.100}") from None
+                    raise ArgumentError(str(error)) from None
         return found
 
     def decoded(self, given: dict[str, Any]) -> dict[str, Any]:
@@ -103,9 +102,9 @@ class Parameters:
         for name, kind in self.types.items():
             if name in given:
                 try:
-                    given[name] = json_text.as_type(given[name], kind)
+                    given[name] = json_text.as_type(given[name], kind, name)
                 except json_text.NotOfTypeError as error:
-                    raise ArgumentError(f"{name}{error.place}: {error}") from None
+                    raise ArgumentError(str(error)) from None
         return given
 
     def _check_names(self, given: Mapping[str, object]) -> None:

@@ -9,18 +9,19 @@ The blocking client is generated from this file (tools/generate_client.py): afte
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from os import PathLike
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, Unpack, overload
 from uuid import UUID
 
 import anyio
 
 from pulse.app.call import Call, HandlerRef
-from pulse.client import control_requests, requests, schedule_requests
+from pulse.client import control_requests, discovery, requests, schedule_requests
 from pulse.client.async_transport import AsyncTransport
 from pulse.client.control_requests import AuditFilters, TopicOptions
 from pulse.client.discovery import Remote
@@ -34,6 +35,9 @@ from pulse.job import Job, Schedule
 from pulse.protocol.stats import Stats
 from pulse.security.codec import Codec, checked
 
+if TYPE_CHECKING:
+    from pulse.sql.fallback import AsyncFallback
+
 __all__ = ["AsyncClient", "connect"]
 
 TIMEOUT_S: Final = 30.0  # one lease: longer than any restart of the control plane
@@ -46,6 +50,7 @@ def connect(
     *,
     timeout_s: float = TIMEOUT_S,
     connect_timeout_s: float | None = None,
+    when_down: str | None = None,
     user: str | None = None,
     password: str | None = None,
     behalf: str | None = None,
@@ -59,6 +64,8 @@ def connect(
         timeout_s: Longest wait for one answer, reconnects included, seconds.
         connect_timeout_s: Longest wait for a server that is not there, seconds; by default PULSE_CONNECT_TIMEOUT_S,
             else it fails at once.
+        when_down: What to do while no server answers: "fail" at once; "wait" until *timeout_s* is over; or the DSN of
+            the database, where submits go by SQL meanwhile. By default a restart of the server is waited for.
         user: Name to log in with, where the server asks for one.
         password: Its password.
         behalf: The person on whose behalf it asks, if not the user of the process: for the audit.
@@ -76,6 +83,7 @@ def connect(
         socket,
         timeout_s=timeout_s,
         connect_timeout_s=connect_timeout_s,
+        when_down=when_down,
         user=user,
         password=password,
         behalf=behalf,
@@ -99,16 +107,24 @@ class AsyncClient:
         codec: Codec | None = None,
         timeout_s: float = TIMEOUT_S,
         connect_timeout_s: float | None = None,
+        when_down: str | None = None,
         user: str | None = None,
         password: str | None = None,
         behalf: str | None = None,
     ) -> None:
         hello = requests.hello(user, password, behalf)
-        self._transport = AsyncTransport(socket, timeout_s, hello, connect_timeout_s=connect_timeout_s)
+        patience = discovery.patience(when_down, connect_timeout_s, timeout_s, os.environ)
+        self._transport = AsyncTransport(socket, timeout_s, hello, patience=patience)
         self._codec = checked(codec)
+        self._fallback: AsyncFallback | None = None
+        if patience.dsn is not None:
+            from pulse.sql.fallback import AsyncFallback
+
+            self._fallback = AsyncFallback(patience.dsn, timeout_s)
 
     async def __aenter__(self) -> Self:
-        await self._transport.open()
+        if self._fallback is None:
+            await self._transport.open()
         return self
 
     async def __aexit__(
@@ -119,6 +135,8 @@ class AsyncClient:
     async def aclose(self) -> None:
         """Close the connection: requests under way fail, and the next one opens a new connection."""
         await self._transport.aclose()
+        if self._fallback is not None:
+            await self._fallback.aclose()
 
     async def submit(
         self, handler: HandlerRef, args: Mapping[str, object] | None = None, **options: Unpack[JobOptions]
@@ -155,7 +173,10 @@ class AsyncClient:
             Their ids, in the same order.
 
         """
-        return await self._ask(self._sealed(requests.submit(jobs)))
+        request = self._sealed(requests.submit(jobs))
+        if self._fallback is None:
+            return await self._transport.ask(request)
+        return await self._fallback.submit(request, self._transport.ask)
 
     async def get(self, job_id: IdLike) -> Job:
         """

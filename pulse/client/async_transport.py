@@ -16,11 +16,11 @@ from typing import Any, Final, TypeVar
 import anyio
 from anyio.abc import ByteStream
 
-from pulse.client import discovery
 from pulse.client.discovery import (
     TLS,
     ConnectionLostError,
     LocalSocket,
+    Patience,
     Refusal,
     Remote,
     Server,
@@ -292,10 +292,7 @@ class AsyncTransport:
         socket: As of ``pulse.connect``.
         timeout_s: Longest wait for one answer, reconnects included, seconds.
         hello: Body of the first frame.
-        connect_timeout_s: Longest wait for a server to be there, seconds; None: what the environment says, else 0.
-
-    Raises:
-        ConfigError: The environment says something that is not allowed.
+        patience: How long it waits for a server to be there.
 
     """
 
@@ -304,11 +301,11 @@ class AsyncTransport:
         socket: str | PathLike[str] | Remote | None,
         timeout_s: float,
         hello: Mapping[str, object],
-        connect_timeout_s: float | None = None,
+        patience: Patience,
     ) -> None:
         self._socket = socket
         self._timeout_s = timeout_s
-        self._connect_timeout_s = discovery.connect_timeout_s(connect_timeout_s, os.environ)
+        self._patience = patience
         self._hello = hello
         self._exchange: Exchange | None = None
         self._lost_s: float | None = None  # when it was noticed that there is no connection; by the loop's clock
@@ -316,7 +313,7 @@ class AsyncTransport:
 
     async def open(self) -> None:
         """Connect now, to find out whether a server answers."""
-        within_s = max(self._timeout_s, self._connect_timeout_s)
+        within_s = max(self._timeout_s, self._patience.connect_s)
         with anyio.move_on_after(within_s):
             await self._connected()
             return
@@ -328,9 +325,9 @@ class AsyncTransport:
         if exchange is not None:
             await exchange.aclose()
 
-    async def ask(self, request: Request[AnswerT]) -> AnswerT:
+    async def ask(self, request: Request[AnswerT], within_s: float | None = None) -> AnswerT:
         """
-        The answer to *request*.
+        The answer to *request*, waited for as long as usual, or *within_s* if that is less.
 
         Raises:
             NobodyAnswersError: None came in time, or the connection broke and the request must not be repeated.
@@ -338,7 +335,8 @@ class AsyncTransport:
             ProtocolError: The frame is no answer to this request.
 
         """
-        with anyio.move_on_after(self._timeout_s):
+        limit_s = self._timeout_s if within_s is None else min(within_s, self._timeout_s)
+        with anyio.move_on_after(limit_s):
             pauses_s = poll_pauses_s()
             while True:
                 exchange = await self._connected()
@@ -348,31 +346,25 @@ class AsyncTransport:
                     if not request.repeatable:
                         raise answer_lost(request.kind) from None
                     await anyio.sleep(next(pauses_s))
-        raise NobodyAnswersError(f"{request.kind}: no answer within {self._timeout_s:g} s")
+        raise NobodyAnswersError(f"{request.kind}: no answer within {limit_s:g} s")
 
     async def _connected(self) -> Exchange:
-        """
-        The connection; a broken one is renewed, however long that takes, unless its server is gone for too long.
-
-        The first one is waited for no longer than the user wants.
-        """
+        """The connection; a broken one is renewed until patience is at its end."""
         async with self._connecting:
             old = self._exchange
             if old is not None and not old.broken:
                 return old
             now_s = anyio.current_time()
             self._lost_s = now_s if self._lost_s is None else self._lost_s
-            patience_s = 0.0 if old is None else self._lost_s + discovery.RESTART_S - now_s
-            patient_until_s = now_s + max(self._connect_timeout_s, patience_s)
             for pause_s in poll_pauses_s():
                 try:
                     stream, welcome = await dial(find_servers(self._socket), self._hello)
                 except NobodyAnswersError as error:
-                    left_s = patient_until_s - anyio.current_time()
-                    is_patient = old is not None and not discovery.is_absent(error)
-                    if left_s <= 0 and not is_patient:
+                    until_s = self._patience.until_s(error, now_s, None if old is None else self._lost_s)
+                    left_s = until_s - anyio.current_time()
+                    if left_s <= 0:
                         raise
-                    await anyio.sleep(pause_s if is_patient else min(pause_s, left_s))
+                    await anyio.sleep(min(pause_s, left_s))
                 else:
                     self._lost_s = None
                     self._exchange = Exchange(stream, welcome)

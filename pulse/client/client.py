@@ -6,16 +6,17 @@ Generated from async_client.py: change that file, then ``make generate``.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from os import PathLike
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, Unpack, overload
 from uuid import UUID
 
 from pulse.app.call import Call, HandlerRef
-from pulse.client import control_requests, requests, schedule_requests
+from pulse.client import control_requests, discovery, requests, schedule_requests
 from pulse.client.control_requests import AuditFilters, TopicOptions
 from pulse.client.discovery import Remote
 from pulse.client.records import Changed, JobPage, SchedulePage, Stack, Why
@@ -28,6 +29,9 @@ from pulse.common.wire_values import IdLike, TimeLike
 from pulse.job import Job, Schedule
 from pulse.protocol.stats import Stats
 from pulse.security.codec import Codec, checked
+
+if TYPE_CHECKING:
+    from pulse.sql.fallback import Fallback
 
 __all__ = ["Client"]
 
@@ -49,6 +53,8 @@ class Client:
         timeout_s: Longest wait for one answer, reconnects included, seconds.
         connect_timeout_s: Longest wait for a server that is not there, seconds; by default PULSE_CONNECT_TIMEOUT_S,
             else it fails at once.
+        when_down: What to do while no server answers: "fail" at once; "wait" until *timeout_s* is over; or the DSN of
+            the database, where submits go by SQL meanwhile. By default a restart of the server is waited for.
         user: Name to log in with, where the server asks for one.
         password: Its password.
         behalf: The person on whose behalf it asks, if not the user of the process: for the audit.
@@ -70,16 +76,24 @@ class Client:
         codec: Codec | None = None,
         timeout_s: float = TIMEOUT_S,
         connect_timeout_s: float | None = None,
+        when_down: str | None = None,
         user: str | None = None,
         password: str | None = None,
         behalf: str | None = None,
     ) -> None:
         hello = requests.hello(user, password, behalf)
-        self._transport = Transport(socket, timeout_s, hello, connect_timeout_s=connect_timeout_s)
+        patience = discovery.patience(when_down, connect_timeout_s, timeout_s, os.environ)
+        self._transport = Transport(socket, timeout_s, hello, patience=patience)
         self._codec = checked(codec)
+        self._fallback: Fallback | None = None
+        if patience.dsn is not None:
+            from pulse.sql.fallback import Fallback
+
+            self._fallback = Fallback(patience.dsn, timeout_s)
 
     def __enter__(self) -> Self:
-        self._transport.open()
+        if self._fallback is None:
+            self._transport.open()
         return self
 
     def __exit__(
@@ -90,6 +104,8 @@ class Client:
     def close(self) -> None:
         """Close the connection: requests under way fail, and the next one opens a new connection."""
         self._transport.close()
+        if self._fallback is not None:
+            self._fallback.close()
 
     def submit(
         self, handler: HandlerRef, args: Mapping[str, object] | None = None, **options: Unpack[JobOptions]
@@ -126,7 +142,10 @@ class Client:
             Their ids, in the same order.
 
         """
-        return self._ask(self._sealed(requests.submit(jobs)))
+        request = self._sealed(requests.submit(jobs))
+        if self._fallback is None:
+            return self._transport.ask(request)
+        return self._fallback.submit(request, self._transport.ask)
 
     def get(self, job_id: IdLike) -> Job:
         """

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import itertools
+import math
 import os
 import stat
 import sys
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from pulse.client.login import Login, logged_in, login_from
+from pulse.common.dsn import is_dsn, redact_dsn
 from pulse.common.duration import seconds_of
 from pulse.errors import ConfigError, NobodyAnswersError, PathError
 from pulse.system import addresses, directories
@@ -25,17 +27,18 @@ from pulse.system import addresses, directories
 __all__ = [
     "ConnectionLostError",
     "LocalSocket",
+    "Patience",
     "Refusal",
     "Remote",
     "Server",
     "UnansweredError",
-    "connect_timeout_s",
     "find_servers",
     "find_targets",
     "is_absent",
     "is_address",
     "nobody_answers",
     "parse_address",
+    "patience",
     "why_not",
 ]
 
@@ -311,14 +314,67 @@ def is_absent(error: NobodyAnswersError) -> bool:
     return isinstance(error, UnansweredError) and all(refusal.reason in _ABSENT for refusal in error.refusals)
 
 
-def connect_timeout_s(given: float | None, env: Mapping[str, str]) -> float:
+@dataclass(frozen=True, slots=True)
+class Patience:
     """
-    How long a client waits for a server to be there: *given*, else PULSE_CONNECT_TIMEOUT_S, else not at all.
+    How long a client waits for a server.
+
+    Attributes:
+        connect_s: For one to be there, seconds.
+        restarts: Whether one that was there is waited for: a restart takes a second or two.
+        dsn: The database that submits go to instead, if there is one.
+    """
+
+    connect_s: float
+    restarts: bool = True
+    dsn: str | None = None
+
+    def until_s(self, error: NobodyAnswersError, began_s: float, lost_s: float | None) -> float:
+        """
+        Until when to try again, by the caller's clock, as the arguments.
+
+        Args:
+            error: Why there is no connection.
+            began_s: When the first try of this time began.
+            lost_s: When it was noticed that the connection is lost; None: there was none yet.
+        """
+        until_s = began_s + self.connect_s
+        if lost_s is None or not self.restarts:
+            return until_s
+        return max(until_s, lost_s + RESTART_S) if is_absent(error) else math.inf
+
+
+def patience(
+    when_down: str | None, connect_timeout_s: float | None, timeout_s: float, env: Mapping[str, str]
+) -> Patience:
+    """
+    How long a client waits, by what its user chose.
+
+    Args:
+        when_down: ``fail``, ``wait`` or a DSN; None: a restart is waited for.
+        connect_timeout_s: For a server to be there; None: PULSE_CONNECT_TIMEOUT_S, else not at all.
+        timeout_s: For an answer.
+        env: The environment.
 
     Raises:
-        ConfigError: The value in the environment is not allowed.
+        ConfigError: A value is not allowed.
 
     """
+    connect_s = _connect_timeout_s(connect_timeout_s, env)
+    if when_down is None:
+        return Patience(connect_s)
+    if when_down == "wait":
+        return Patience(max(connect_s, timeout_s))
+    if when_down == "fail":
+        return Patience(connect_s, restarts=False)
+    if is_dsn(when_down):
+        return Patience(connect_s, restarts=False, dsn=when_down)
+    raise ConfigError(
+        f"when_down is {redact_dsn(when_down)!r:.120}: 'fail', 'wait' or a DSN (postgresql://USER@HOST/NAME) is allowed"
+    )
+
+
+def _connect_timeout_s(given: float | None, env: Mapping[str, str]) -> float:
     text = env.get(CONNECT_TIMEOUT, "").strip()
     if given is not None or not text:
         return given or 0.0

@@ -7,7 +7,6 @@ Requests and answers are the same; only the waiting differs.
 from __future__ import annotations
 
 import contextlib
-import os
 import socket as sockets
 import threading
 import time
@@ -15,11 +14,11 @@ from collections.abc import Generator, Mapping, Sequence
 from os import PathLike
 from typing import Any, Final, TypeVar
 
-from pulse.client import discovery
 from pulse.client.discovery import (
     TLS,
     ConnectionLostError,
     LocalSocket,
+    Patience,
     Refusal,
     Remote,
     Server,
@@ -31,6 +30,7 @@ from pulse.client.discovery import (
 from pulse.client.requests import Request, answer_lost, body_of, poll_pauses_s, welcome_of
 from pulse.errors import NobodyAnswersError, ProtocolError
 from pulse.protocol import MAX_FRAME_BYTES, Frame, FrameReader, encode
+from pulse.system.fork import renew_in_children
 
 __all__ = ["Transport"]
 
@@ -40,16 +40,14 @@ AnswerT = TypeVar("AnswerT")
 
 class Transport:
     """
-    A connection to the server that is renewed when it breaks. Threads may share it: they take turns.
+    A connection to the server that is renewed when it breaks. Threads may share it: they take turns; and a fork may
+    inherit it: the child makes a connection of its own.
 
     Args:
         socket: As of ``pulse.Client``.
-        timeout_s: Longest wait for one answer, reconnects included, seconds.
+        timeout_s: Longest wait for one answer, seconds: for reconnects and for other threads, too.
         hello: Body of the first frame.
-        connect_timeout_s: Longest wait for a server to be there, seconds; None: what the environment says, else 0.
-
-    Raises:
-        ConfigError: The environment says something that is not allowed.
+        patience: How long it waits for a server to be there.
 
     """
 
@@ -58,20 +56,21 @@ class Transport:
         socket: str | PathLike[str] | Remote | None,
         timeout_s: float,
         hello: Mapping[str, object],
-        connect_timeout_s: float | None = None,
+        patience: Patience,
     ) -> None:
         self._socket = socket
         self._timeout_s = timeout_s
-        self._connect_timeout_s = discovery.connect_timeout_s(connect_timeout_s, os.environ)
+        self._patience = patience
         self._hello = hello
         self._exchange: BlockingExchange | None = None
         self._lost_s: float | None = None  # when it was noticed that there is no connection; monotonic
         self._turn = threading.Lock()
+        renew_in_children(self)
 
     def open(self) -> None:
         """Connect now, to find out whether a server answers."""
         with self._turn:
-            self._connected(time.monotonic() + max(self._timeout_s, self._connect_timeout_s))
+            self._connected(time.monotonic() + max(self._timeout_s, self._patience.connect_s))
 
     def close(self) -> None:
         """Close the connection. The next request opens a new one."""
@@ -79,9 +78,16 @@ class Transport:
         if exchange is not None:
             exchange.close()
 
-    def ask(self, request: Request[AnswerT]) -> AnswerT:
+    def renew(self) -> None:
+        """Give up the connection and the lock of the parent, in a forked child."""
+        self._turn = threading.Lock()
+        if self._exchange is not None:
+            self._exchange.close()  # only the child's copy
+
+    def ask(self, request: Request[AnswerT], within_s: float | None = None) -> AnswerT:
         """
-        The answer to *request*.
+        The answer to *request*, within the client's ``timeout_s``, or *within_s* if that is less: waiting for other
+        threads included.
 
         Raises:
             NobodyAnswersError: None came in time, or the connection broke and the request must not be repeated.
@@ -89,38 +95,37 @@ class Transport:
             ProtocolError: The frame is no answer to this request.
 
         """
-        deadline_s = time.monotonic() + self._timeout_s
-        with self._turn:
-            for pause_s in poll_pauses_s():
-                exchange = self._connected(deadline_s)
-                try:
-                    return request.understood(exchange.ask(request, deadline_s))
-                except _OverdueError:
-                    break
-                except ConnectionLostError:
-                    if not request.repeatable:
-                        raise answer_lost(request.kind) from None
-                    time.sleep(_pause_s(pause_s, deadline_s))
-        raise NobodyAnswersError(f"{request.kind}: no answer within {self._timeout_s:g} s")
+        limit_s = self._timeout_s if within_s is None else min(within_s, self._timeout_s)
+        deadline_s = time.monotonic() + limit_s
+        if self._turn.acquire(timeout=limit_s):
+            try:
+                for pause_s in poll_pauses_s():
+                    exchange = self._connected(deadline_s)
+                    try:
+                        return request.understood(exchange.ask(request, deadline_s))
+                    except _OverdueError:
+                        break
+                    except ConnectionLostError:
+                        if not request.repeatable:
+                            raise answer_lost(request.kind) from None
+                        time.sleep(_pause_s(pause_s, deadline_s))
+            finally:
+                self._turn.release()
+        raise NobodyAnswersError(f"{request.kind}: no answer within {limit_s:g} s")
 
     def _connected(self, deadline_s: float) -> BlockingExchange:
-        """
-        The connection; a broken one is renewed until the deadline, or until its server is gone for too long.
-
-        The first one is waited for no longer than the user wants.
-        """
+        """The connection; a broken one is renewed until the deadline, or until patience is at its end."""
         old = self._exchange
-        if old is not None and not old.broken and old.pid == os.getpid():
+        if old is not None and not old.broken:
             return old
         now_s = time.monotonic()
         self._lost_s = now_s if self._lost_s is None else self._lost_s
-        patience_s = 0.0 if old is None else self._lost_s + discovery.RESTART_S - now_s
-        patient_until_s = min(deadline_s, now_s + max(self._connect_timeout_s, patience_s))
         for pause_s in poll_pauses_s():
             try:
                 self._exchange = _dial(find_servers(self._socket), self._hello, deadline_s)
             except NobodyAnswersError as error:
-                until_s = patient_until_s if old is None or discovery.is_absent(error) else deadline_s
+                until_s = self._patience.until_s(error, now_s, None if old is None else self._lost_s)
+                until_s = min(until_s, deadline_s)
                 if time.monotonic() >= until_s:
                     raise
                 time.sleep(_pause_s(pause_s, until_s))
@@ -143,7 +148,6 @@ class BlockingExchange:
         self._number = 0
         self.max_frame_bytes = MAX_FRAME_BYTES
         self.broken = False
-        self.pid = os.getpid()  # a fork inherits the socket; two processes must not share it
 
     def ask(self, request: Request[Any], deadline_s: float) -> dict[str, object]:
         self._number += 1

@@ -8,8 +8,8 @@ Small pure helpers.
 - fair_queue: gives the next free slot to the caller with the fewest requests under way
 - histogram: counts durations in buckets, and estimates percentiles
 - ids: job ids: UUID version 7 as bytes and as text
+- invalid_field: which field of a value is wrong, and what is allowed
 - json_text: turns values into JSON text that jsonb can store
-- line_limit: limits how many log lines of a kind are written
 - text: writes counts, durations and lists for people
 - version: the version of pulse
 - wire_values: converts ids, times and args of callers for the wire

@@ -8,18 +8,16 @@ models of pydantic; msgspec is loaded when the first value is converted.
 
 from __future__ import annotations
 
-import enum
 import json
 import re
 from collections.abc import Iterator
 from pathlib import PurePath
-from typing import Any, Final, TypeAlias, cast, get_args
+from typing import Any, Final, TypeAlias, cast
 
 JsonValue: TypeAlias = "dict[str, JsonValue] | list[JsonValue] | str | int | float | bool | None"
 
 _decode: Final = json.JSONDecoder().raw_decode
 _encode: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
-_STEP: Final = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]")  # of a place in a value
 # An escaped NUL: \u0000 behind an even number of backslashes (an odd number makes it the text of an escape).
 _NUL: Final = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 
@@ -33,16 +31,7 @@ class NotStorableError(ValueError):
 
 
 class NotOfTypeError(ValueError):
-    """
-    A value is not what its type says; the message: what is.
-
-    Attributes:
-        place: Where in the value, as ``.items[0].price``; '': the value itself.
-    """
-
-    def __init__(self, message: str, place: str = "") -> None:
-        super().__init__(message)
-        self.place = place
+    """A value is not what its type says; the message: which part of it, and what is allowed."""
 
 
 def dumps(value: object) -> str:
@@ -83,9 +72,13 @@ def loads(text: str) -> JsonValue:
     return found
 
 
-def to_json(value: object) -> object:
+def to_json(value: object, name: str = "it") -> object:
     """
     *value* as JSON has it.
+
+    Args:
+        value: The value.
+        name: What the message calls it.
 
     Raises:
         NotOfTypeError: It has no such form.
@@ -95,12 +88,18 @@ def to_json(value: object) -> object:
     try:
         return msgspec.to_builtins(value, str_keys=True, enc_hook=_dump_other)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise NotOfTypeError(f"it has no form in JSON ({error})") from None
+        raise NotOfTypeError(f"{name} has no form in JSON ({error})") from None
 
 
-def as_type(value: object, kind: object) -> Any:  # noqa: ANN401 - of that kind
+def as_type(value: object, kind: object, name: str, *, shown: bool = False) -> Any:  # noqa: ANN401 - of that kind
     """
     A JSON value as *kind* has it.
+
+    Args:
+        value: The value.
+        kind: The type.
+        name: What the message calls the value.
+        shown: Whether the message may show it: it may be a secret.
 
     Raises:
         NotOfTypeError: It is none.
@@ -110,22 +109,11 @@ def as_type(value: object, kind: object) -> Any:  # noqa: ANN401 - of that kind
     try:
         return msgspec.convert(value, kind, dec_hook=_load_other)
     except RecursionError:
-        raise NotOfTypeError("it is nested too deeply") from None
+        raise NotOfTypeError(f"{name} is nested too deeply") from None
     except msgspec.ValidationError as error:
-        what, _, place = str(error).partition(" - at `$")
-        raise NotOfTypeError(_allowed(what, kind), place.removesuffix("`")) from None
+        from pulse.common.invalid_field import invalid_field
 
-
-def value_at(value: object, place: str) -> object:
-    """What is at that place in a JSON value, as far as the place can be followed."""
-    end = 0
-    while step := _STEP.match(place, end):
-        try:
-            value = cast("Any", value)[step[1] if step[1] is not None else int(step[2])]
-        except (LookupError, TypeError):
-            break
-        end = step.end()
-    return value
+        raise NotOfTypeError(invalid_field(kind, value, error, name=name, shown=shown, none="None")) from None
 
 
 def knows_type(kind: object) -> bool:
@@ -152,15 +140,6 @@ def _reason(error: Exception) -> str:
     except Exception:  # noqa: BLE001 - str() of a user's exception
         text = ""
     return text or type(error).__name__
-
-
-def _allowed(what: str, kind: object) -> str:
-    """What is expected, in words; without the value, which may be a secret."""
-    what = what.replace("`", "")
-    if not what.startswith("Invalid enum value"):
-        return f"{what[:1].lower()}{what[1:]}"
-    values = [one.value for one in cast("Any", kind)] if isinstance(kind, enum.EnumType) else get_args(kind)
-    return f"expected one of {', '.join(map(repr, values))}" if values else "expected one of its values"
 
 
 def _foreign(info: object, seen: set[int]) -> Iterator[object]:

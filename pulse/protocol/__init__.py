@@ -23,7 +23,6 @@ Who may send what, and when, is the table ``ALLOWED`` in ``kinds``: role -> kind
 - bus: the frames and hints between the supervisor and its actors, and their limits
 - fields: types of fields, with their lengths and ranges
 - frames: bytes to frames and back
-- invalid_field: which field of a body is wrong, and what is allowed
 - kinds: which peer may send which kind of frame, and the type of its body
 - messages: the messages between worker and dispatcher
 - requests: the body of each request of a client

@@ -17,9 +17,9 @@ from typing import NamedTuple, TypeVar, cast
 import msgspec
 from msgspec import Struct
 
+from pulse.common.invalid_field import invalid_field
 from pulse.errors import ProtocolError
 from pulse.protocol.fields import Id
-from pulse.protocol.invalid_field import invalid_field
 from pulse.protocol.stats import JobCounts
 
 KindT = TypeVar("KindT", bound=Struct)

@@ -10,9 +10,9 @@ import msgpack
 import msgspec
 from msgspec import Meta, Raw, Struct
 
+from pulse.common.invalid_field import invalid_field
 from pulse.errors import ProtocolError
-from pulse.protocol.fields import RequestNumber
-from pulse.protocol.invalid_field import invalid_field
+from pulse.protocol.fields import PATTERNS, RequestNumber
 
 MAX_FRAME_BYTES: Final = 8 * 1024 * 1024  # a submit of 40 000 small jobs; one result of 8 MiB is a file, not a result
 CLAIM_MAX_BYTES: Final = (
@@ -71,7 +71,8 @@ def decode_body(kind: type[BodyT], frame: Frame) -> BodyT:
     try:
         body = decoder.decode(frame.body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        what = invalid_field(kind, _plain(frame), error, shown=frame.kind != "hello")  # a hello has passwords
+        is_shown = frame.kind != "hello"  # a hello has passwords
+        what = invalid_field(kind, _plain(frame), error, shown=is_shown, patterns=PATTERNS)
         raise ProtocolError(f"{frame.kind}: {what}", request=frame.request) from None
     assert isinstance(body, kind)  # noqa: S101 - narrows the type; the decoder was made for it
     return body

@@ -7,7 +7,6 @@ read, and a submit can be repeated.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from typing import Any, Unpack
 from uuid import UUID
@@ -16,13 +15,11 @@ from pulse.app.call import Call, HandlerRef
 from pulse.client import requests
 from pulse.client.requests import JobOptions, NewJob
 from pulse.client.sealing import seal_request
-from pulse.common.text import iso
 from pulse.security.codec import Codec, checked
 from pulse.sql import drivers
+from pulse.sql.document import document_of, ids_of
 
 __all__ = ["submit", "submit_async", "submit_many", "submit_many_async"]
-
-_TIMES = ("run_at", "expires_at")
 
 
 def submit(
@@ -93,15 +90,4 @@ def _document(jobs: Iterable[NewJob | Call[Any]], codec: Codec | None) -> tuple[
     codec = checked(codec)
     if codec is not None:
         request = seal_request(codec, request)
-    bodies: Any = request.body["jobs"]
-    return f"[{','.join(map(_entry, bodies))}]", [UUID(bytes=body["id"]) for body in bodies]
-
-
-def _entry(body: Mapping[str, Any]) -> str:
-    """One job as JSON; its args are JSON already."""
-    entry = {key: value for key, value in body.items() if key != "args"}
-    entry["id"] = str(UUID(bytes=body["id"]))
-    for name in _TIMES:
-        if name in entry:
-            entry[name] = iso(entry[name])
-    return f'{json.dumps(entry)[:-1]}, "args": {body["args"]}}}'
+    return document_of(request.body), ids_of(request.body)

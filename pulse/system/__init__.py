@@ -4,6 +4,7 @@ Linux: processes, directories, listening sockets, peer credentials, log output.
 - addresses: parses TCP addresses: host:port
 - directories: chooses the directories of sockets and state, and checks that they are safe
 - failure_log: logs failed attempts and dead letters, as many as a log bears
+- fork: what a forked child must not go on using
 - listeners: opens listening sockets, and never replaces a live one
 - log_forward: sends each log line to the supervisor, too
 - log_sink: makes standard output and standard error never block and never fail

@@ -9,20 +9,25 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from typing import Final
 
 import anyio
 import msgspec
 
+from pulse.app.hooks.lifespan import StartupError, running
 from pulse.logs import configure_logging
 from pulse.system import processes
 from pulse.worker.app_name import AppError
 from pulse.worker.execution import stacks
+from pulse.worker.execution.failure_hooks import log_hook
 from pulse.worker.load_app import load_app
 from pulse.worker.options import HostOptions, loop_options
 from pulse.worker.service import REFUSED, Service
 from pulse.worker.status_pipe import Kind, NoteWriter
 
 __all__ = ["main"]
+
+NOT_STARTED: Final = 69  # exit code: a hook failed at the start; the next process may fare better
 
 
 def main(arguments: list[str]) -> int:
@@ -48,7 +53,14 @@ def main(arguments: list[str]) -> int:
 
         structlog.contextvars.bind_contextvars(worker=name)  # for all that is logged from here on, by handlers too
         log = structlog.get_logger("pulse.worker")
-        return await Service(msgspec.structs.replace(options, name=name), app, notes, log=log).run()
+        named = msgspec.structs.replace(options, name=name)
+        code = NOT_STARTED
+        try:
+            async with running(app.hooks, log_hook) as values:
+                code = await Service(named, app, notes, log=log, values=values).run()
+        except StartupError as error:
+            log.warning("startup_failed", hook=str(error), exc_info=error.__cause__)
+        return code
 
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # until the service handles it: a spare ends without a traceback
     return anyio.run(serve, backend=options.pool.backend, backend_options=loop_options(options.pool.backend))

@@ -21,9 +21,8 @@ def load_app(name: str) -> App:
         name: A dotted module, a colon, and the app's name in it, which may be dotted too.
 
     Raises:
-        AppError: The name is malformed, it does not exist, importing it fails, or it has no handlers; one line that
-        says
-            which.
+        AppError: The name is malformed, it does not exist, importing it fails, or it cannot be served; one line that
+            says which.
     """
     module_name, attribute = split_app_name(name)
     if "" not in sys.path and os.getcwd() not in sys.path:  # noqa: PTH109 - compared with strings
@@ -37,6 +36,14 @@ def load_app(name: str) -> App:
         raise AppError(f"cannot load {name!r}: it is of type {type(value).__name__}, not a pulse.App")
     if not value.handlers:
         raise AppError(f"cannot load {name!r}: the app has no handlers; is a module that declares them not imported?")
+    for handler in value.handlers.values():
+        for parameter, kind in handler.provided.items():
+            if kind not in value.hooks.kinds:
+                wanted = getattr(kind, "__qualname__", repr(kind))
+                raise AppError(
+                    f"cannot load {name!r}: handler {handler.name!r}: no lifespan yields {wanted},"
+                    f" which parameter {parameter!r} asks for"
+                )
     return value
 
 

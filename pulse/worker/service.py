@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Any, Final
 
 import anyio
 from anyio.abc import TaskGroup
@@ -46,9 +46,12 @@ class Service:
 
     Args:
         notes: Notes to the pool parent.
+        values: Those of the app's lifespans, by type.
     """
 
-    def __init__(self, options: HostOptions, app: App, notes: NoteWriter, log: Log) -> None:
+    def __init__(
+        self, options: HostOptions, app: App, notes: NoteWriter, log: Log, values: Mapping[Any, Any] | None = None
+    ) -> None:
         self._options = options
         self._handlers = app.handlers
         self._declaration: dict[str, object] = {
@@ -61,6 +64,7 @@ class Service:
         self._ledger = Ledger(app.handlers, options.pool.concurrency)
         self._prefetch = Prefetch(options.pool.concurrency)
         self._tracing = for_attempts()
+        self._values = values
         self._told = 0  # the capacity that the server knows
         self._finished = 0  # since the last look
         self._pace_changed = WakeupEvent()
@@ -86,7 +90,8 @@ class Service:
         self._signals.install()
         async with anyio.create_task_group() as group:
             self._group: TaskGroup = group
-            self._runner: Runner = make_runner(self, group, self._options.pool.concurrency, self._tracing)
+            concurrency = self._options.pool.concurrency
+            self._runner: Runner = make_runner(self, group, concurrency, self._tracing, self._values)
             self._cells = Cells(self, group, self._options, log=self._log, tracing=self._tracing)
             for work in (
                 self._stay_connected,

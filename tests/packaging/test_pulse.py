@@ -11,11 +11,15 @@ import pulse
 
 
 def test_every_public_name_is_there() -> None:
+    """And ``dir`` shows no other, such as what the module itself imports."""
     assert pulse.__all__ == sorted(pulse.__all__)
-    for name in pulse.__all__:
+    assert dir(pulse) == sorted(["__version__", *pulse.__all__])
+    for name in dir(pulse):
         assert getattr(pulse, name) is not None
-    assert set(pulse.__all__) <= set(dir(pulse))
-    assert pulse.__version__
+
+
+def test_a_public_module_is_that_module() -> None:
+    assert pulse.__getattr__("sql") is sys.modules["pulse.sql"]
 
 
 def test_other_names_are_not() -> None:

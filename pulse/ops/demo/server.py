@@ -1,4 +1,4 @@
-"""A complete pulse in a temporary directory, for the time of the demonstration."""
+"""A complete pulse in a temporary directory, for the time of the demonstration or of tests."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -25,6 +26,22 @@ _POLL_S: Final = 0.05
 _LOG_LINES: Final = 15
 _LOG: Final = "log"
 _SIGNALED: Final = 128  # plus the number, as a shell does
+
+
+@dataclass(frozen=True, slots=True)
+class TemporaryServer:
+    """
+    A server whose starter stops and removes it.
+
+    Attributes:
+        client: Connected to it.
+        runtime_dir: Where other clients find it.
+        log: What it logs.
+    """
+
+    client: Client
+    runtime_dir: Path
+    log: Path
 
 
 @contextmanager
@@ -47,20 +64,31 @@ def running_server(
     Raises:
         PulseError: It did not get ready; the message ends with the last lines of its log.
     """
-    with _ended_by_signals():
-        home = Path(tempfile.mkdtemp(prefix="pulse-demo-", dir=_temporary_dir()))
-        try:
-            home.chmod(0o711)  # as root, PostgreSQL runs as another user and must be able to pass
-            words = ("--app", app, "--processes", str(processes), "--concurrency", str(concurrency))
-            log = log or home / _LOG
-            with _supervisor(home, log, words, settings) as server:
-                client = _connected(server, home / "run" / CLIENT_SOCKET, log, processes)
-                try:
-                    yield client
-                finally:
-                    client.close()
-        finally:
-            shutil.rmtree(home, ignore_errors=True)
+    with (
+        _ended_by_signals(),
+        temporary_server(app, settings, processes=processes, concurrency=concurrency, log=log) as server,
+    ):
+        yield server.client
+
+
+@contextmanager
+def temporary_server(
+    app: str, settings: Mapping[str, str], *, processes: int, concurrency: int = 10, log: Path | None = None
+) -> Generator[TemporaryServer]:
+    """``running_server`` for a process that handles its own signals."""
+    home = Path(tempfile.mkdtemp(prefix="pulse-demo-", dir=_temporary_dir()))
+    try:
+        home.chmod(0o711)  # as root, PostgreSQL runs as another user and must be able to pass
+        words = ("--app", app, "--processes", str(processes), "--concurrency", str(concurrency))
+        log = log or home / _LOG
+        with _supervisor(home, log, words, settings) as server:
+            client = _connected(server, home / "run" / CLIENT_SOCKET, log, processes)
+            try:
+                yield TemporaryServer(client, home / "run", log)
+            finally:
+                client.close()
+    finally:
+        shutil.rmtree(home, ignore_errors=True)
 
 
 @contextmanager

@@ -124,3 +124,69 @@ WHERE ($1::text IS NULL OR a.action = $1 OR ($1 LIKE '%.' AND starts_with(a.acti
   AND ($3::float8 IS NULL OR a.at >= coalesce($7, clock_timestamp()) - $3 * interval '1 second')
   AND ($4::timestamptz IS NULL OR (a.at, a.id) < ($4, $5::bigint))
 ORDER BY a.at DESC, a.id DESC LIMIT $6;
+
+
+-- For pulse.testing: on a database in which nobody but one test works.
+
+
+-- name: forget_test :exec
+-- What:    remove what a test has left: jobs that do not run, their history, schedules, the audit. Schedules that an application
+--          declares begin anew, and wait until the test lets the time pass.
+-- Args:    none.   Guard: status: what runs is canceled first; no other session writes.   Returns: nothing.
+WITH jobs AS (
+    DELETE FROM pulse.jobs j WHERE j.status <> 'RUNNING'
+), history AS (
+    DELETE FROM pulse.attempts a
+), aside AS (
+    DELETE FROM pulse.set_aside s
+), audit AS (
+    DELETE FROM pulse.audit a
+), own AS (
+    DELETE FROM pulse.schedules s WHERE s.declared_by IS NULL
+), declared AS (
+    UPDATE pulse.schedules s
+    SET next_run_at = NULL, following_run_at = NULL, last_run_at = NULL, last_job_id = NULL, waiting = 0, error = NULL, reckon = true,
+        paused = true
+    WHERE s.declared_by IS NOT NULL
+)
+SELECT pg_notify('pulse_schedules', '');
+
+
+-- name: advance_jobs :exec
+-- What:    let the time pass for jobs that wait: their due times and expiries come nearer. What becomes due does so now, in the order
+--          of its times, which is ahead of the cursors with which dispatchers claim. Jobs that are held back stay so.
+-- Args:    $1 seconds float8
+-- Guard:   status, locked in id order first and tested again in the UPDATE.   Returns: nothing.
+WITH target AS (
+    SELECT j.id FROM pulse.jobs j WHERE j.status IN ('PENDING', 'RETRYING') ORDER BY j.id FOR UPDATE
+), passed AS (
+    SELECT j.id, row_number() OVER (ORDER BY j.next_run_at, j.id) * interval '1 microsecond' AS place
+    FROM pulse.jobs j JOIN target t ON t.id = j.id
+)
+UPDATE pulse.jobs j
+SET next_run_at = CASE WHEN j.next_run_at > now() AND j.next_run_at < '9999-12-30 00:00+00'
+                       THEN GREATEST(j.next_run_at - $1 * interval '1 second', now() + p.place) ELSE j.next_run_at END,
+    expires_at = j.expires_at - $1 * interval '1 second'
+FROM passed p WHERE j.id = p.id AND j.status::text IN ('PENDING', 'RETRYING');
+
+
+-- name: count_unfinished :one
+-- What:    how many jobs run, or are due, have a handler and are not paused.
+-- Args:    $1 names text[].   Guard: none: reads.   Returns: jobs.
+SELECT count(*) AS jobs FROM pulse.jobs j
+WHERE j.status = 'RUNNING'
+   OR (j.status IN ('PENDING', 'RETRYING') AND j.next_run_at <= clock_timestamp() AND j.name = ANY ($1::text[])
+       AND NOT EXISTS (SELECT FROM pulse.dispatch_control c WHERE c.paused AND c.topic IN ('', j.topic)));
+
+
+-- name: next_occurrence :one
+-- What:    when a schedule occurs next, declared ones also while they wait.   Args: none.   Guard: none: reads.
+-- Returns: due_at, whether times must be computed first.
+SELECT min(s.due_at) FILTER (WHERE s.declared_by IS NOT NULL OR NOT s.paused) AS due_at, coalesce(bool_or(s.reckon), false) AS reckon
+FROM pulse.schedules s WHERE s.error IS NULL;
+
+
+-- name: hold_declared :exec
+-- What:    let the schedules that an application declares wait, or not.   Args: $1 paused boolean.
+-- Guard:   none: no other session writes.   Returns: nothing.
+UPDATE pulse.schedules s SET paused = $1 WHERE s.declared_by IS NOT NULL AND s.paused <> $1;

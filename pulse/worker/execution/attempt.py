@@ -3,29 +3,35 @@
 from __future__ import annotations
 
 import enum
+import threading
+import time
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import partial
-from typing import Final, Literal, Protocol, TypeAlias
+from types import MappingProxyType
+from typing import Any, Final, Literal, Protocol, TypeAlias
+from uuid import UUID
 
 import msgspec
 
-from pulse.app.context import Previous
+from pulse.app.context import CURRENT, Context, Link, Previous
 from pulse.app.handler import Handler
 from pulse.app.outcome import DONE, RELEASED, Discard, Outcome, RetryAfter, classify, stalled, timed_out
 from pulse.app.retry_on import retried
 from pulse.app.transactions.fence import AttemptFence, FencePhase
 from pulse.common import json_text
 from pulse.common.json_text import JsonValue
+from pulse.logs import LOGGED
 from pulse.protocol import Assignment
-from pulse.security.codec import UnreadableError, seal, unseal
+from pulse.security.codec import BY, UnreadableError, seal, unseal
 from pulse.worker.execution.late_endings import note_late
 
-__all__ = ["HUNG", "Attempt", "Pair", "Phase", "StopReason", "Task", "wants_isolation"]
+__all__ = ["HUNG", "Attempt", "Pair", "Phase", "StopReason", "Task", "arguments_for", "wants_isolation"]
 
 Pair: TypeAlias = "tuple[bytes, int]"
 StopReason: TypeAlias = Literal["canceled", "lost", "timeout", "stalled", "drain"]
 HUNG: Final = frozenset({"timeout", "stalled"})  # reasons for which people want to see the stack
+_NO_ARGS: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
 class Task(Protocol):
@@ -61,6 +67,10 @@ class Attempt:
         task: Runs the handler; None: nothing does.
         begun: Whether the handler was called; before, cancelling its task would lose the result.
         isolated: Whether it runs in a process of its own.
+        args: The arguments of its handler, once they are decoded.
+        make_link: Makes the link of its context.
+        called_s: When its handler was called, Unix time; set where there is a time limit.
+        in_thread: Whether it waits for a thread, which cannot be interrupted.
         thread: The thread that runs the handler, if a thread does.
         told_s: When it last reported progress or a checkpoint, monotonic.
         stall_s: Longest time without progress: its handler's, else its topic's; None: no limit.
@@ -69,15 +79,20 @@ class Attempt:
     """
 
     __slots__ = (
+        "_context",
+        "args",
         "begun",
+        "called_s",
         "checkpoint",
         "checkpoint_saved",
         "fence",
         "handler",
+        "in_thread",
         "isolated",
         "job",
         "lease_until_s",
         "lost",
+        "make_link",
         "named",
         "pair",
         "phase",
@@ -91,8 +106,11 @@ class Attempt:
         "told_s",
     )
 
-    thread: int  # these two are set only where needed: hardly any job does
+    thread: int  # these are set only where needed: hardly any job does
     told_s: float
+    called_s: float
+    _context: Context
+    make_link: Callable[[Attempt], Link]  # set when the handler is called
 
     def __init__(self, job: Assignment, handler: Handler | None, now_s: float) -> None:
         self.job: Final = job
@@ -110,6 +128,8 @@ class Attempt:
         self.task: Task | None = None
         self.begun = False
         self.isolated = False
+        self.in_thread = False
+        self.args: Mapping[str, Any] = _NO_ARGS
         self.stack: str | None = None
         self.fence: AttemptFence | None = None
         self.stall_s = None if handler is None else handler.stall_s
@@ -118,9 +138,48 @@ class Attempt:
             self.stall_s = float(of_topic) if isinstance(of_topic, int | float) else None
 
     @property
+    def context(self) -> Context:
+        """What its handler knows about it; made when it is needed first."""
+        try:
+            return self._context
+        except AttributeError:
+            self._context = made = _AttemptContext(self)
+            return made
+
+    def begin(self, make_link: Callable[[Attempt], Link]) -> None:
+        """Its handler is called now: what runs in this context from now on belongs to it."""
+        self.begun = True
+        self.make_link = make_link
+        if self.job.timeout_s is not None:
+            self.called_s = time.time()
+        LOGGED.set(self.job)
+        CURRENT.set(self)
+
+    def await_thread(self) -> None:
+        """From now on a thread runs its handler."""
+        self.in_thread = True
+
+    def enter_thread(self) -> None:
+        """Called in that thread."""
+        self.thread = threading.get_ident()
+
+    def leave_thread(self) -> None:
+        """The thread has ended."""
+        self.in_thread = False
+
+    @property
     def is_saved(self) -> bool:
         """Whether the server has its newest checkpoint, or there is none."""
         return self.checkpoint is self.checkpoint_saved
+
+    def runs_in(self, task: Task) -> None:
+        """Its handler is called, in *task*."""
+        self.begun, self.task = True, task
+
+    def stop(self, reason: StopReason) -> None:
+        """Its handler must end; the first reason stays."""
+        self.stopped = self.stopped or reason
+        self.lost = self.lost or reason == "lost"
 
     @property
     def is_completed(self) -> bool:
@@ -186,9 +245,9 @@ class Attempt:
         return tries if isinstance(tries, int) else self.job.attempt
 
     def deadline(self) -> datetime | None:
-        """When a handler that is called now will time out."""
+        """When its handler will time out; it has been called."""
         timeout_s = self.job.timeout_s
-        return None if timeout_s is None else datetime.now(UTC) + timedelta(seconds=timeout_s)
+        return None if timeout_s is None else datetime.fromtimestamp(self.called_s + timeout_s, UTC)
 
     def occurrence(self) -> datetime | None:
         """The occurrence of the schedule that fired the job."""
@@ -220,6 +279,72 @@ class Attempt:
             return unseal(None if self.handler is None else self.handler.codec, self.job.name, checkpoint)
         except UnreadableError as error:
             raise UnreadableError(f"the checkpoint is {error}") from None
+
+
+def arguments_for(attempt: Attempt, handler: Handler, values: Mapping[Any, Any]) -> dict[str, Any]:
+    """
+    The arguments for the handler.
+
+    Args:
+        values: Those of the app's lifespans, by type.
+
+    Raises:
+        ValueError: The job's args are not JSON.
+        TypeError: They are not an object.
+        ArgumentError: The handler does not take them.
+        UnreadableError: They, or its checkpoint, are encrypted with a key that is missing here.
+    """
+    arguments = json_text.loads(attempt.job.args)
+    if isinstance(arguments, dict) and BY in arguments:
+        try:
+            arguments = unseal(handler.codec, handler.name, arguments)
+        except UnreadableError as error:
+            raise UnreadableError(f"args are {error}") from None
+    if not isinstance(arguments, dict):
+        raise TypeError("args are not an object")
+    attempt.args = given = handler.parameters.decoded(arguments)
+    if handler.context_parameter is None and not handler.provided:
+        return given
+    given = {**given, **{name: values[kind] for name, kind in handler.provided.items()}}
+    if handler.context_parameter is not None:
+        given[handler.context_parameter] = context = attempt.context
+        _ = context.previous  # here, and not in the handler, it shows whether it can be read
+    return given
+
+
+class _AttemptContext(Context):
+    """
+    A context whose fields are made when they are read.
+
+    Middleware gets one for each job, and reads hardly any of it: to make them all would cost more than the middleware.
+    """
+
+    __slots__ = ("_attempt",)
+
+    def __init__(self, attempt: Attempt) -> None:
+        object.__setattr__(self, "_attempt", attempt)
+
+    def __getattr__(self, name: str) -> object:
+        make = _FIELDS.get(name)
+        if make is None:
+            raise AttributeError(f"the context of a handler has no {name!r}", name=name, obj=self)
+        value = make(object.__getattribute__(self, "_attempt"))
+        object.__setattr__(self, name, value)
+        return value
+
+
+_FIELDS: Final[Mapping[str, Callable[[Attempt], object]]] = {
+    "job_id": lambda attempt: UUID(bytes=attempt.job.id),
+    "attempt": lambda attempt: attempt.job.attempt,
+    "name": lambda attempt: attempt.job.name,
+    "topic": lambda attempt: attempt.job.topic,
+    "deadline": Attempt.deadline,
+    "occurrence": Attempt.occurrence,
+    "previous": Attempt.previous,
+    "args": lambda attempt: MappingProxyType(attempt.args),
+    "link": lambda attempt: attempt.make_link(attempt),
+    "codec": lambda attempt: None if attempt.handler is None else attempt.handler.codec,
+}
 
 
 def _nobody(_attempt: Attempt, _phase: FencePhase) -> None:

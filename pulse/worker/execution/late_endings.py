@@ -12,7 +12,7 @@ from typing import Final
 
 import structlog
 
-from pulse.common.line_limit import LineLimit
+from pulse.system.failure_log import LineLimit
 
 __all__ = ["note_late"]
 

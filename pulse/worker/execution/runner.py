@@ -9,39 +9,26 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import threading
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Coroutine, Generator, Mapping
 from functools import partial
 from typing import Any, Final, Protocol
-from uuid import UUID
 
 import anyio
 from anyio.abc import TaskGroup, TaskStatus
 from anyio.to_thread import run_sync
 
-from pulse.app.context import Context, Link
 from pulse.app.handler import Handler
+from pulse.app.hooks.middleware import Layers, wrapped
 from pulse.app.outcome import RELEASED, Outcome
 from pulse.app.tracing import Tracing
 from pulse.app.transactions.fence import AttemptFence, FencePhase
-from pulse.common import json_text
-from pulse.logs import LOGGED
-from pulse.security.codec import BY, UnreadableError, unseal
-from pulse.worker.execution.attempt import Attempt
+from pulse.worker.execution.attempt import Attempt, arguments_for
+from pulse.worker.execution.failure_hooks import counts, tell_failure
 from pulse.worker.execution.wakeup import WakeupEvent
 
-__all__ = [
-    "AttemptOwner",
-    "Runner",
-    "RunnerOwner",
-    "arguments_for",
-    "fence_of",
-    "interrupt",
-    "is_failure",
-    "make_runner",
-]
+__all__ = ["AttemptOwner", "Runner", "RunnerOwner", "call_plain", "fence_of", "interrupt", "is_failure", "make_runner"]
 
 SLICE_S: Final = 0.01  # then results are sent and frames are read before more handlers are called
 
@@ -85,9 +72,21 @@ class Runner(Protocol):
         """Call the attempt's handler soon; ``RunnerOwner.ended`` follows exactly once."""
 
 
-def make_runner(owner: RunnerOwner, group: TaskGroup, concurrency: int, tracing: Tracing | None = None) -> Runner:
-    """The runner for the event loop that is running; *group* outlives every handler."""
-    caller = _Caller(owner, anyio.CapacityLimiter(concurrency), tracing)
+def make_runner(
+    owner: RunnerOwner,
+    group: TaskGroup,
+    concurrency: int,
+    tracing: Tracing | None = None,
+    values: Mapping[Any, Any] | None = None,
+) -> Runner:
+    """
+    The runner for the event loop that is running.
+
+    Args:
+        group: Outlives every handler.
+        values: Those of the app's lifespans, by type.
+    """
+    caller = _Caller(owner, anyio.CapacityLimiter(concurrency), tracing=tracing, values=values or {})
     try:
         loop = asyncio.get_running_loop()
     except RuntimeError:
@@ -99,11 +98,10 @@ def interrupt(attempt: Attempt) -> None:
     """
     End the handler of a stopped attempt.
 
-    An isolated one is asked, and killed if it does not end. An async one of this process is cancelled. One in a thread
+    An isolated one is asked, and killed if it does not end. One that waits in the loop is cancelled. One in a thread
     can only look at ``ctx.cancelled``: a thread cannot be killed without the process.
     """
-    handler = attempt.handler
-    if attempt.begun and attempt.task is not None and handler is not None and (attempt.isolated or handler.is_async):
+    if attempt.begun and attempt.task is not None and not attempt.in_thread:
         attempt.task.cancel()
 
 
@@ -245,35 +243,84 @@ class _ScopedCall:
 class _Caller:
     """Calls a handler; never raises."""
 
-    def __init__(self, owner: RunnerOwner, threads: anyio.CapacityLimiter, tracing: Tracing | None) -> None:
+    def __init__(
+        self,
+        owner: RunnerOwner,
+        threads: anyio.CapacityLimiter,
+        tracing: Tracing | None,
+        values: Mapping[Any, Any],
+    ) -> None:
         self._owner = owner
         self._tracing = tracing
         self._link = partial(_AttemptLink, owner)
         self._threads = threads
+        self._values = values
 
     async def call(self, attempt: Attempt) -> None:
         handler = attempt.handler
         if attempt.stopped is not None or handler is None:
             self._owner.ended(attempt, RELEASED)  # stopped between its naming and its call
             return
-        attempt.begun = True
+        attempt.begin(self._link)
         tracing = self._tracing
         span = None if tracing is None else tracing.begin(attempt.job)
-        LOGGED.set(attempt.job)
         try:
-            arguments = arguments_for(attempt, handler, self._link)
-            if handler.is_async:
+            arguments = arguments_for(attempt, handler, self._values)
+            if handler.layers is not None:
+                value = await self._call_in_layers(attempt, handler, handler.layers, arguments)
+            elif handler.is_async:
                 value = await handler.function(**arguments)
             else:
-                value = await run_sync(_call_plain, attempt, handler, arguments, limiter=self._threads)
+                attempt.await_thread()
+                value = await run_sync(call_in_thread, attempt, handler, arguments, limiter=self._threads)
         except BaseException as error:  # noqa: BLE001 - also SystemExit or a cancellation ends only this job
             value = error
         ending = attempt.ending(value)
         if isinstance(value, BaseException) and is_failure(ending, value):
             self._owner.raised(value)
+        if handler.on_failure and counts(ending):
+            await tell_failure(attempt, handler, ending, value, self._threads)
         if tracing is not None:
             tracing.end(span, ending)
         self._owner.ended(attempt, ending)
+
+    async def _call_in_layers(
+        self, attempt: Attempt, handler: Handler, layers: Layers, arguments: dict[str, Any]
+    ) -> object:
+        if handler.is_async:
+            call = partial(handler.function, **arguments)
+        else:
+            call = partial(self._await_thread, attempt, handler, arguments)
+        return await wrapped(call, attempt.context, layers.in_loop)()
+
+    async def _await_thread(self, attempt: Attempt, handler: Handler, arguments: dict[str, Any]) -> object:
+        attempt.await_thread()
+        value = await run_sync(call_in_thread, attempt, handler, arguments, limiter=self._threads)
+        attempt.leave_thread()
+        if isinstance(value, BaseException):
+            raise value
+        return value
+
+
+def call_in_thread(attempt: Attempt, handler: Handler, arguments: dict[str, Any]) -> object:
+    """In a thread; it must not raise, since SystemExit and StopIteration mean other things outside."""
+    attempt.enter_thread()
+    try:
+        return call_plain(attempt, handler, arguments)
+    except BaseException as error:  # noqa: BLE001 - as in _Caller.call
+        return error
+
+
+def call_plain(attempt: Attempt, handler: Handler, arguments: dict[str, Any]) -> object:
+    """
+    Call a plain handler inside its plain middleware.
+
+    Raises:
+        BaseException: What the outermost one lets through.
+    """
+    if handler.layers is None:
+        return handler.function(**arguments)
+    return wrapped(partial(handler.function, **arguments), attempt.context, handler.layers.in_thread)()
 
 
 def is_failure(ending: Outcome, error: BaseException) -> bool:
@@ -281,51 +328,9 @@ def is_failure(ending: Outcome, error: BaseException) -> bool:
     return ending.outcome == "error" and not isinstance(error, asyncio.CancelledError)
 
 
-def arguments_for(attempt: Attempt, handler: Handler, link: Callable[[Attempt], Link]) -> dict[str, Any]:
-    """
-    The arguments for the handler.
-
-    Args:
-        link: Makes the link of its context, if the handler takes one.
-
-    Raises:
-        ValueError: The job's args are not JSON.
-        TypeError: They are not an object.
-        ArgumentError: The handler does not take them.
-        UnreadableError: They are encrypted with a key that is missing here.
-    """
-    arguments = json_text.loads(attempt.job.args)
-    if isinstance(arguments, dict) and BY in arguments:
-        try:
-            arguments = unseal(handler.codec, handler.name, arguments)
-        except UnreadableError as error:
-            raise UnreadableError(f"args are {error}") from None
-    if not isinstance(arguments, dict):
-        raise TypeError("args are not an object")
-    given = handler.parameters.decoded(arguments)
-    if handler.context_parameter is not None:
-        given[handler.context_parameter] = _context(attempt, link(attempt))
-    return given
-
-
 def fence_of(attempt: Attempt, owner: AttemptOwner) -> AttemptFence | None:
     """The fence of *attempt*, made when it is first wanted; None: the server has not named this worker."""
     return None if owner.identity is None else attempt.fence_for(owner.identity, owner.fenced)
-
-
-def _context(attempt: Attempt, link: Link) -> Context:
-    job = attempt.job
-    return Context(
-        job_id=UUID(bytes=job.id),
-        attempt=job.attempt,
-        name=job.name,
-        topic=job.topic,
-        deadline=attempt.deadline(),
-        occurrence=attempt.occurrence(),
-        previous=attempt.previous(),
-        link=link,
-        codec=None if attempt.handler is None else attempt.handler.codec,
-    )
 
 
 class _AttemptLink:
@@ -358,12 +363,3 @@ class _AttemptLink:
 
     def checkpoint(self, text: str) -> None:
         self._owner.checkpointed(self._attempt, text)
-
-
-def _call_plain(attempt: Attempt, handler: Handler, arguments: dict[str, Any]) -> object:
-    """In a thread; it must not raise, since SystemExit and StopIteration mean other things outside."""
-    attempt.thread = threading.get_ident()
-    try:
-        return handler.function(**arguments)
-    except BaseException as error:  # noqa: BLE001 - as in _Caller.call
-        return error

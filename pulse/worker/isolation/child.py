@@ -24,14 +24,15 @@ import structlog
 
 from pulse.app.app import App
 from pulse.app.handler import Handler
+from pulse.app.hooks.lifespan import StartupError, running
 from pulse.app.outcome import Outcome
 from pulse.app.tracing import for_cell
 from pulse.app.transactions.fence import AttemptFence, FencePhase
-from pulse.logs import LOGGED
 from pulse.system import log_sink, processes
 from pulse.worker.execution import stacks
-from pulse.worker.execution.attempt import HUNG, Attempt, Phase
-from pulse.worker.execution.runner import arguments_for, fence_of, interrupt, is_failure, make_runner
+from pulse.worker.execution.attempt import HUNG, Attempt, Phase, arguments_for
+from pulse.worker.execution.failure_hooks import log_hook
+from pulse.worker.execution.runner import call_plain, fence_of, interrupt, is_failure, make_runner
 from pulse.worker.isolation.messages import (
     Begun,
     CellCheckpoint,
@@ -110,6 +111,7 @@ class CellProcess:
         self._lease_lost = False
         self.identity: str | None = None
         self._tracing = for_cell()
+        self._lives_on = False  # for what the app wants called at the end
 
     def run(self) -> None:
         """Receive the job, call its handler, send the outcome; ends the process."""
@@ -122,17 +124,25 @@ class CellProcess:
         attempt.phase = Phase.STARTED
         for order in orders:
             self._obey(order)
-        if handler.is_async:
-            anyio.run(self._call_async, backend=self._backend, backend_options=loop_options(self._backend))
+        if handler.is_async or self._needs_loop(handler):
+            anyio.run(self._call_in_loop, handler, backend=self._backend, backend_options=loop_options(self._backend))
         else:
-            self._call_plain(handler)
+            self._call_directly(handler)
+
+    def _needs_loop(self, handler: Handler) -> bool:
+        """Whether something is called around a plain handler that may be async, or is limited in time."""
+        hooks = self._app.hooks
+        is_wrapped = handler.layers is not None and bool(handler.layers.in_loop)
+        return is_wrapped or any((handler.provided, handler.on_failure, hooks.on_startup, hooks.on_shutdown))
 
     # The owner of the runner.
 
     def ended(self, attempt: Attempt, ending: Outcome) -> None:  # noqa: ARG002 - there is but one
-        """The handler has really ended, and so does the process."""
+        """The handler has really ended, and so does the process, within a second."""
         self._send(frame(CellResult(ending.outcome, ending.detail)))
-        _leave(0)
+        if not self._lives_on:
+            _leave(0)
+        self._over.set()
 
     def raised(self, error: BaseException) -> None:
         """Log the traceback: without a limit, since a process for each job is limit enough."""
@@ -166,24 +176,41 @@ class CellProcess:
             for order in self._reader.feed(data):
                 self._obey(order)
 
-    async def _call_async(self) -> None:
+    async def _call_in_loop(self, handler: Handler) -> None:
+        self._over: anyio.Event = anyio.Event()
+        hooks = self._app.hooks
         async with anyio.create_task_group() as group:
-            runner = make_runner(self, group, 1, self._tracing)
-            self._send(frame(Begun()))
-            runner.start(self._attempt)
-            while True:
-                await anyio.wait_readable(self._channel)
-                self.look()
+            group.start_soon(self._listen)
+            try:
+                async with running(hooks, log_hook, only=set(handler.provided.values())) as values:
+                    self._lives_on = bool(handler.provided or hooks.on_shutdown)
+                    runner = make_runner(self, group, 1, self._tracing, values)
+                    self._send(frame(Begun()))
+                    runner.start(self._attempt)
+                    await self._over.wait()
+            except StartupError as error:
+                self._not_started(error)
+            _leave(0)
 
-    def _call_plain(self, handler: Handler) -> None:
+    async def _listen(self) -> None:
+        while True:
+            await anyio.wait_readable(self._channel)
+            self.look()
+
+    def _not_started(self, error: StartupError) -> None:
+        """The attempt fails with what was raised."""
+        cause = error.__cause__ or error
+        log.warning("startup_failed", hook=str(error), exc_info=cause)
+        self.ended(self._attempt, self._attempt.ending(cause))
+
+    def _call_directly(self, handler: Handler) -> None:
         attempt = self._attempt
         self._send(frame(Begun()))
-        attempt.begun = True
-        LOGGED.set(attempt.job)
+        attempt.begin(self._make_link)
         if self._tracing is not None:
             self._tracing.begin(attempt.job)
         try:
-            ending = attempt.ending(handler.function(**arguments_for(attempt, handler, self._make_link)))
+            ending = attempt.ending(call_plain(attempt, handler, arguments_for(attempt, handler, {})))
         except BaseException as error:  # noqa: BLE001 - also SystemExit ends only this job
             self.look()  # it may be the end that was asked for
             ending = attempt.ending(error)

@@ -24,7 +24,7 @@ from pulse.app.parameters import ArgumentError
 from pulse.errors import HandlerError
 from pulse.protocol import Assignment
 from pulse.worker.execution.attempt import Attempt
-from pulse.worker.execution.runner import _call_plain
+from pulse.worker.execution.runner import call_in_thread
 
 ASSIGNMENT = Assignment(bytes(16), 1, "n", "t", "{}", None, 30.0)
 
@@ -64,7 +64,7 @@ def raised(error: BaseException) -> BaseException:
     (math.nan, Outcome("error", "result is not JSON: Out of range float values are not JSON compliant")),
     (uuid.UUID(int=1), Outcome("ok", f'"{uuid.UUID(int=1)}"')),
     (object(), Outcome("error", "result is not JSON: Object of type object is not JSON serializable")),
-    (ArgumentError("x: expected int"), Outcome("discard", "the handler does not take these args: x: expected int")),
+    (ArgumentError("x is wrong"), Outcome("discard", "the handler does not take these args: x is wrong")),
     ("a\0b", Outcome("error", "result is not storable: it contains a NUL character")),
     ("\ud800", Outcome("error", "result is not storable: it contains a lone surrogate")),
 ])  # fmt: skip
@@ -113,14 +113,14 @@ def test_describe_is_a_line_and_the_whole_traceback() -> None:
     assert first == "ValueError: boom"
     printed = "".join(traceback.format_exception(caught.value)).splitlines()
     assert rest.splitlines() == [line for line in printed if not set(line) <= set(" ~^") or not line]
-    inside = classify(_call_plain(Attempt(ASSIGNMENT, None, 0.0), make_handler("n", fail), {}))
-    assert "_call_plain" not in str(inside.detail)
+    inside = classify(call_in_thread(Attempt(ASSIGNMENT, None, 0.0), make_handler("n", fail), {}))
+    assert "call_in_thread" not in str(inside.detail)
     assert "in fail" in str(inside.detail)
 
 
 def test_an_error_without_calls_is_a_line() -> None:
     """Also one that the worker itself has raised; and causes that go round in a circle end."""
-    inside = classify(_call_plain(Attempt(ASSIGNMENT, None, 0.0), make_handler("n", lambda: None), {"no": 1}))
+    inside = classify(call_in_thread(Attempt(ASSIGNMENT, None, 0.0), make_handler("n", lambda: None), {"no": 1}))
     assert "\n" not in str(inside.detail)
     first, second = ValueError("first"), ValueError("second")
     first.__cause__, second.__cause__ = second, first

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ import pytest
 
 from pulse.client import discovery
 from pulse.errors import ConfigError, NobodyAnswersError
+from tests.support.confidential import confidential
 from tests.support.servers.client_flavors import FLAVORS, failing, using
 from tests.support.servers.fake_dispatcher import FakeDispatcher, RuntimeDir
 
@@ -60,6 +62,49 @@ def test_a_server_that_is_gone(flavor: str, directory: Path, monkeypatch: pytest
     _, _, began_s, _, first_s, _, second_s = found
     assert 0.2 <= first_s - began_s < 8
     assert second_s - first_s < 0.2
+
+
+@pytest.mark.parametrize("was_there", [False, True])
+def test_failing_at_once(flavor: str, directory: Path, was_there: bool) -> None:
+    """Also where a server was there, and its socket still is."""
+    server = FakeDispatcher(directory, {"ping": {}})
+
+    def kill(_: object) -> None:
+        server.stop()
+        with socket.socket(socket.AF_UNIX) as left_behind:
+            left_behind.bind(str(server.path))
+
+    def ping(client: Any) -> Any:
+        return client.ping()
+
+    ask = failing(flavor, NobodyAnswersError, r"^nobody answers; looked", ping)
+    if was_there:
+        with server:
+            using(flavor, server.path, ping, kill, ask, when_down="fail", timeout_s=3600)
+    else:
+        with pytest.raises(NobodyAnswersError, match=r"^nobody answers; looked"):
+            using(flavor, server.path, ping, when_down="fail", timeout_s=3600)
+
+
+def test_waiting(flavor: str, directory: Path) -> None:
+    """As long as for an answer."""
+    server = FakeDispatcher(directory, {"ping": {}})
+    starting = threading.Timer(0.1, server.__enter__)
+    starting.start()
+    using(flavor, server.path, lambda client: client.ping(), when_down="wait", timeout_s=20.0)
+    starting.join()
+    server.__exit__(None, None, None)
+    with pytest.raises(NobodyAnswersError):
+        using(flavor, server.path, when_down="wait", timeout_s=0.1)
+
+
+def test_another_word_for_when_the_server_is_down(flavor: str, directory: Path) -> None:
+    password = confidential("swordfish-8", "a DSN with a slip in it")
+    with pytest.raises(
+        ConfigError, match=r"^when_down is 'postgresq:\*\*\*@there/x': 'fail', 'wait' or a DSN"
+    ) as caught:
+        using(flavor, directory / "pulse.sock", when_down=f"postgresq://me:{password}@there/x")
+    assert password not in str(caught.value)
 
 
 def test_the_environment_is_checked(flavor: str, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import math
+import os
 import re
 from pathlib import Path
 
@@ -9,11 +12,15 @@ import pytest
 from click.testing import CliRunner
 
 from pulse.cli.admin.login import login
+from pulse.client import discovery
 from pulse.client.discovery import (
     MEANT,
     LocalSocket,
+    Patience,
+    Refusal,
     Remote,
     find_servers,
+    nobody_answers,
     parse_address,
     reason_of,
     why_not,
@@ -117,3 +124,25 @@ def test_an_error_of_tls_is_told_in_its_words() -> None:
     error.reason = "WRONG_VERSION_NUMBER"
     assert reason_of(error) == "it does not speak TLS"
     assert reason_of(ConnectionRefusedError(111, "Connection refused")) == "connection refused"
+
+
+@pytest.mark.parametrize(("when_down", "found"), [
+    (None, Patience(3.0)),
+    ("fail", Patience(3.0, restarts=False)),
+    ("wait", Patience(30.0)),
+    ("postgresql:///x", Patience(3.0, restarts=False, dsn="postgresql:///x")),
+])  # fmt: skip
+def test_how_long_a_server_is_waited_for(when_down: str | None, found: Patience) -> None:
+    assert discovery.patience(when_down, None, 30.0, {discovery.CONNECT_TIMEOUT: "3s"}) == found
+
+
+def test_until_when() -> None:
+    """A server that was there is waited for until its restart must be over, or for ever while its socket is there."""
+    absent = nobody_answers([Refusal(LocalSocket(Path("/x"), named=True), os.strerror(errno.ENOENT).lower())])
+    refused = nobody_answers([Refusal(LocalSocket(Path("/x"), named=True), os.strerror(errno.ECONNREFUSED).lower())])
+    usual, failing = Patience(3.0), Patience(3.0, restarts=False)
+    assert usual.until_s(absent, 100.0, None) == usual.until_s(refused, 100.0, None) == 103.0
+    assert usual.until_s(absent, 100.0, 99.0) == 99.0 + discovery.RESTART_S
+    assert usual.until_s(absent, 100.0, 50.0) == 103.0
+    assert usual.until_s(refused, 100.0, 99.0) == math.inf
+    assert failing.until_s(refused, 100.0, 99.0) == failing.until_s(absent, 100.0, 99.0) == 103.0

@@ -27,8 +27,7 @@ from pulse.errors import BadRequestError, ConfigError, TooLargeError
 from pulse.job import Job, Schedule, Status
 from pulse.protocol import Assignment
 from pulse.security.codec import Codec, UnreadableError, checked, opened, seal, sealed_by, unseal
-from pulse.worker.execution.attempt import Attempt
-from pulse.worker.execution.runner import arguments_for
+from pulse.worker.execution.attempt import Attempt, arguments_for
 from tests.support.confidential import confidential, new_key
 
 SECRET: Final = confidential("4242-4242-4242-4242", "card number")
@@ -208,7 +207,8 @@ def _attempt(args: str, app: App, **extra: object) -> Attempt:
 
 def _arguments(attempt: Attempt, link: Kept | None = None) -> dict[str, Any]:
     assert attempt.handler is not None
-    return dict(arguments_for(attempt, attempt.handler, lambda _: link or Kept()))
+    attempt.make_link = lambda _: link or Kept()
+    return dict(arguments_for(attempt, attempt.handler, {}))
 
 
 def _app(codec: Codec | None) -> App:

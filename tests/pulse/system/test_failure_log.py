@@ -9,7 +9,7 @@ import structlog
 from structlog.testing import capture_logs
 
 from pulse.system import failure_log
-from pulse.system.failure_log import MOST, FailedAttempt, FailureLog
+from pulse.system.failure_log import MOST, FailedAttempt, FailureLog, LineLimit
 from tests.support.store.recovery_kit import running
 from tests.support.waiting import until_async
 
@@ -58,3 +58,14 @@ async def test_what_was_left_out_is_counted_at_the_end_of_a_process(log: Failure
         async with running(log.run):
             log.note([failed(number) for number in range(MOST + 7)])
     assert [line["count"] for line in lines if line["event"] == "failures_left_out"] == [7]
+
+
+def test_a_period_has_so_many_lines_and_counts_the_others() -> None:
+    limit = LineLimit(3, 10.0)
+    assert [limit.take(2, 0.0), limit.take(2, 9.9), limit.take(2, 9.9)] == [2, 1, 0]
+    assert (limit.settle(), limit.settle()) == (3, 0)
+
+
+def test_the_next_period_begins_with_its_first_line() -> None:
+    limit = LineLimit(1, 10.0)
+    assert [limit.take(1, 0.0), limit.take(1, 25.0), limit.take(1, 34.9), limit.take(1, 35.0)] == [1, 1, 0, 1]

@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import PurePosixPath
+from typing import Any, NamedTuple, TypedDict
+from uuid import UUID
 
 import msgspec
 import pytest
 from msgspec import Struct
 
+from pulse.common.invalid_field import invalid_field
 from pulse.protocol import messages, requests
-from pulse.protocol.invalid_field import invalid_field
+from pulse.protocol.fields import PATTERNS
+
+
+class Odd:
+    """A type that msgspec does not know."""
+
+
+def refuse(_kind: type, _value: object) -> None:
+    raise ValueError("too odd")
+
 
 ID = b"x" * 16
 ATTEMPT, DETAIL = "a whole number from 1 to 2,147,483,647", "text or a number or a list of 2"
@@ -19,7 +34,7 @@ ATTEMPT, DETAIL = "a whole number from 1 to 2,147,483,647", "text or a number or
 def said(kind: type[Struct], body: Mapping[str, object], *, shown: bool = True) -> str:
     with pytest.raises(msgspec.ValidationError) as refused:
         msgspec.convert(body, kind)
-    return invalid_field(kind, body, refused.value, shown=shown)
+    return invalid_field(kind, body, refused.value, shown=shown, patterns=PATTERNS)
 
 
 @pytest.mark.parametrize(("job", "text"), [
@@ -68,3 +83,45 @@ def test_a_problem_without_a_place() -> None:
     told = invalid_field(requests.ById, None, ValueError("a" * 1000 + "b"))
     assert (len(told), told[:2], told[199:202], told[-1]) == (401, "aa", "a…a", "b")
     assert invalid_field(requests.ById, {}, ValueError("Expected - at `$.else`")) == "Expected - at `$.else`"
+
+
+@dataclass
+class Item:
+    price: Decimal
+    when: dt.datetime | None = None
+    tags: frozenset[str] = frozenset()
+
+
+class Order(TypedDict):
+    items: list[Item]
+
+
+class Pair(NamedTuple):
+    one: int
+    two: dt.date
+
+
+@pytest.mark.parametrize(("kind", "value", "text"), [
+    (int, "b", "it is 'b'; allowed is a whole number"),
+    (int | None, "b", "it is 'b'; allowed is a whole number"),
+    (str, None, "it is None; allowed is text"),
+    (Order, {"items": [{"price": "1"}, {"price": "x"}]}, "it.items[1].price is 'x'; allowed is a decimal number"),
+    (Order, {}, "it.items is missing"),
+    (Order, {"items": [{}]}, "it.items[0].price is missing"),
+    (Order, {"items": [3]}, "it.items[0] is 3; allowed is a map"),
+    (Item, {"price": "1", "when": "now"}, "it.when is 'now'; allowed is a time as 2026-01-31T12:00:00Z"),
+    (Item, {"price": "1", "tags": ["a", 2]}, "it.tags[1] is 2; allowed is text"),
+    (Pair, [1, "x"], "it[1] is 'x'; allowed is a date as 2026-01-31"),
+    (tuple[int, dt.time], [1, "x"], "it[1] is 'x'; allowed is a time of day as 12:00:00"),
+    (dt.timedelta, "x", "it is 'x'; allowed is a length of time as PT1H30M, or in seconds"),
+    (UUID, "x", "it is 'x'; allowed is a UUID"),
+    (dict[str, list[bool]], {"a-b": [1]}, "it[…][0] is wrong; allowed is true or false"),
+    (dict[int, int], {"x": 1}, "a key of it is wrong; allowed is a whole number"),
+    (list[PurePosixPath], [1], "it[0] is 1; allowed is a path"),
+    (list[Odd], [1], "it[0]: too odd"),
+])  # fmt: skip
+def test_a_wrong_value(kind: object, value: object, text: str) -> None:
+    """Of any type that a handler's parameter may have; what a type says by itself stays in its words."""
+    with pytest.raises(msgspec.ValidationError) as refused:
+        msgspec.convert(value, kind, dec_hook=refuse)
+    assert invalid_field(kind, value, refused.value, name="it", none="None") == text

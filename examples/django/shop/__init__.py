@@ -1,0 +1,1 @@
+"""The app ``shop`` of the project."""

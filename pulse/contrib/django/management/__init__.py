@@ -1,0 +1,5 @@
+"""
+Where Django looks for commands.
+
+- commands: one module per command
+"""

@@ -1,0 +1,5 @@
+"""
+Commands of ``manage.py``.
+
+- pulse_worker: runs the handlers of the project
+"""

@@ -1,0 +1,71 @@
+"""Submits jobs in the transaction of Django's own connection: they exist if and only if it commits."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Mapping
+from typing import Any, Unpack
+from uuid import UUID
+
+from pulse import sql
+from pulse.app.call import Call, HandlerRef
+from pulse.client.client import Client
+from pulse.client.requests import JobOptions, NewJob
+from pulse.contrib.django.settings import after_changes, connection_of, project_settings
+from pulse.errors import ConfigError
+
+__all__ = ["client", "submit", "submit_many"]
+
+
+def submit(
+    handler: HandlerRef,
+    args: Mapping[str, object] | None = None,
+    *,
+    using: str | None = None,
+    **options: Unpack[JobOptions],
+) -> UUID:
+    """
+    Submit one job on a connection of Django's: inside ``atomic()`` it exists if and only if that commits.
+
+    There is no need of ``on_commit``, and none of a server that answers.
+
+    Args:
+        handler: ``pulse.call(resize, "a.png", width=64)``; or a handler, or its name.
+        args: Its keyword arguments.
+        using: Alias of the database; by default ``PULSE["DATABASE"]``, else ``default``.
+        options: As of ``client.submit``.
+
+    Returns:
+        The job's id.
+
+    Raises:
+        PulseError: As ``pulse.sql.submit`` says; ConfigError: it is no database of PostgreSQL.
+    """
+    return submit_many([{"name": handler, "args": args, **options}], using=using)[0]
+
+
+def submit_many(jobs: Iterable[NewJob | Call[Any]], *, using: str | None = None) -> list[UUID]:
+    """Submit many jobs, all or none; see ``submit``. Returns their ids in order."""
+    project = project_settings()
+    alias = project.database if using is None else using
+    connection = connection_of(alias)
+    if connection.vendor != "postgresql":
+        raise ConfigError(f"database {alias!r} is {connection.display_name}: jobs are in PostgreSQL")
+    return sql.submit_many(connection, jobs, codec=project.codec)
+
+
+@functools.cache
+def client() -> Client:
+    """
+    The client of this process, by the settings of the project: for what SQL does not do, such as waiting for a job.
+
+    It connects when it is first used. Threads may share it, and a forked process gets a connection of its own.
+
+    Raises:
+        ConfigError: A setting is not allowed.
+    """
+    project = project_settings()
+    return Client(project.server(), codec=project.codec, connect_timeout_s=project.connect_timeout_s)
+
+
+after_changes(client.cache_clear)

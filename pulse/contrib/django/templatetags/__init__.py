@@ -1,0 +1,5 @@
+"""
+Where Django looks for tags.
+
+- pulse_admin: the address of the dashboard
+"""

@@ -1,0 +1,330 @@
+"""
+Jobs in memory: what is due, and what becomes of a job when an attempt ends.
+
+As the server's statements have it, but without a database: ``submit_jobs``, ``claim_jobs``, ``end_attempts`` and
+``cancel_jobs``. A test runs the same handlers on both and compares the rows.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Final
+
+import msgspec
+from msgspec.structs import replace
+
+from pulse import job as records_of_jobs
+from pulse.app.app import App
+from pulse.app.handler import Handler
+from pulse.app.outcome import Outcome
+from pulse.client import records
+from pulse.common.backoff import backoff_s
+from pulse.common.ids import uuid7s
+from pulse.common.json_text import JsonValue
+from pulse.common.text import iso
+from pulse.errors import ConflictError, NotFoundError
+from pulse.job import Job, Status
+from pulse.protocol import Assignment, SubmittedJob
+from pulse.protocol.answers import AttemptInfo, JobInfo
+from pulse.testing.recording import Recording
+from pulse.worker.execution.attempt import Attempt, StopReason
+from pulse.worker.execution.runner import interrupt
+
+__all__ = ["InlineJob", "MemoryJob", "MemoryQueue"]
+
+WORKER: Final = "inline"
+MAX_ATTEMPTS: Final = 5  # as PULSE_MAX_ATTEMPTS
+LEASE_S: Final = 30.0
+_WAITING: Final = frozenset({"PENDING", "RETRYING"})
+_HISTORY: Final[Mapping[str, str]] = {
+    "error": "error",
+    "retry": "retry",
+    "discard": "discarded",
+    "snooze": "snoozed",
+    "release": "released",
+}
+_UNCHARGED: Final = frozenset({"snooze", "release"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InlineJob(Job):
+    """
+    A job that ran in memory.
+
+    Attributes:
+        error: What its last attempt raised; None: it returned.
+        delays_s: The wait before each next try, seconds.
+        progress_reports: Each value of ``ctx.progress``, of all attempts.
+        checkpoint: The newest value of ``ctx.checkpoint``.
+    """
+
+    error: BaseException | None = field(default=None, repr=False)
+    delays_s: tuple[float, ...] = ()
+    progress_reports: tuple[JsonValue, ...] = ()
+    checkpoint: JsonValue = None
+
+
+class MemoryJob:
+    """
+    A job in memory.
+
+    Attributes:
+        info: Its row.
+        recording: What its handler reported, in all attempts.
+        attempt: The attempt that runs, if one does.
+        delays_s: The wait before each next try.
+        error: What the last attempt raised.
+    """
+
+    def __init__(self, info: JobInfo) -> None:
+        self.info = info
+        self.recording = Recording()
+        self.attempt: Attempt | None = None
+        self.delays_s: list[float] = []
+        self.error: BaseException | None = None
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether it has ended."""
+        return Status(self.info.status) in records_of_jobs.TERMINAL
+
+    def answer(self) -> dict[str, object]:
+        """The body of the answer to jobs.get."""
+        row = msgspec.structs.asdict(self.info)
+        return {"job": {**row, "history": [msgspec.structs.asdict(entry) for entry in self.info.history]}}
+
+    def record(self) -> InlineJob:
+        """The job for the test."""
+        job = records.job(self.answer())
+        known = {one.name: getattr(job, one.name) for one in fields(Job)}
+        checkpoints = self.recording.checkpoints
+        return InlineJob(
+            **known,
+            error=self.error,
+            delays_s=tuple(self.delays_s),
+            progress_reports=tuple(self.recording.progress_reports),
+            checkpoint=checkpoints[-1] if checkpoints else None,
+        )
+
+
+class MemoryQueue:
+    """
+    The jobs of one test.
+
+    Args:
+        app: Whose handlers run them; jobs for others wait.
+    """
+
+    def __init__(self, app: App) -> None:
+        self._handlers = app.handlers
+        self._jobs: dict[bytes, MemoryJob] = {}
+        self._advanced_s = 0.0
+
+    def now_s(self) -> float:
+        """The time of this queue, Unix seconds."""
+        return time.time() + self._advanced_s
+
+    def advance(self, seconds: float) -> None:
+        """Set the time forward."""
+        self._advanced_s += seconds
+
+    def jobs(self) -> list[MemoryJob]:
+        """All jobs, the oldest first."""
+        return list(self._jobs.values())
+
+    def job(self, job_id: bytes) -> MemoryJob:
+        """
+        One job.
+
+        Raises:
+            NotFoundError: There is none.
+        """
+        found = self._jobs.get(job_id)
+        if found is None:
+            raise NotFoundError("no such job")
+        return found
+
+    def handler(self, job: MemoryJob) -> Handler | None:
+        """Its handler, if the app has it."""
+        return self._handlers.get(job.info.name)
+
+    def submit(self, jobs: list[SubmittedJob]) -> list[bytes]:
+        """
+        Add *jobs*, all or none; the same id again with the same name, topic and args is the same job.
+
+        Raises:
+            ConflictError: A job with such an id has another name, topic or args.
+        """
+        made = [self._made(one) for one in jobs]
+        for one in made:
+            old = self._jobs.get(one.info.id)
+            if old is not None and _key(old) != _key(one):
+                raise ConflictError("a job with this id exists, with another name, topic or args")
+        for one in made:
+            self._jobs.setdefault(one.info.id, one)
+        return [one.info.id for one in made]
+
+    def add(self, info: JobInfo) -> MemoryJob:
+        """Add a job whose row is known."""
+        return self._jobs.setdefault(info.id, MemoryJob(info))
+
+    def next_due(self) -> MemoryJob | None:
+        """The job that a worker would start now."""
+        now_s = self.now_s()
+        due = [job for job in self._jobs.values() if self._is_due(job, now_s)]
+        return min(due, key=lambda job: (-job.info.priority, job.info.next_run_at or 0.0), default=None)
+
+    def claim(self, job: MemoryJob) -> Attempt | None:
+        """Begin an attempt of a job that waits; None: it has expired."""
+        now_s, handler, info = self.now_s(), self.handler(job), job.info
+        if info.expires_at is not None and info.expires_at <= now_s:
+            error = f"expired: not started by {iso(info.expires_at)}"
+            self._end(job, "expired", now_s, error=error, attempt=0, dead=True)
+            return None
+        number = info.attempts + 1
+        extra: dict[str, object] = {"tries": number - info.uncharged}
+        if info.history:
+            last = info.history[-1]
+            checkpoints = job.recording.checkpoints
+            extra["previous"] = {
+                "outcome": last.outcome,
+                "reason": last.error,
+                "worker": last.worker,
+                "progress": last.progress,
+                "checkpoint": msgspec.json.encode(checkpoints[-1]).decode() if checkpoints else None,
+            }
+        packed = {key: msgspec.Raw(msgspec.msgpack.encode(value)) for key, value in extra.items()}
+        assignment = Assignment(
+            id=info.id,
+            attempt=number,
+            name=info.name,
+            topic=info.topic,
+            args=info.args or "{}",
+            timeout_s=info.timeout_s,
+            lease_s=LEASE_S,
+            extra=packed,
+        )
+        job.info = replace(
+            info, status="RUNNING", attempts=number, started_at=now_s, lease_until=now_s + LEASE_S, locked_by=WORKER
+        )
+        job.attempt = Attempt(assignment, handler, time.monotonic())
+        job.recording.stop(cancelled=False)
+        return job.attempt
+
+    def end(self, job: MemoryJob, attempt: Attempt, outcome: Outcome, error: BaseException | None) -> None:
+        """What becomes of *job* after *attempt*; nothing if that no longer holds it."""
+        job.error = error
+        if job.attempt is not attempt:
+            return
+        now_s, kind, detail = self.now_s(), outcome.outcome, outcome.detail
+        if kind == "ok":
+            self._complete(job, detail if isinstance(detail, str) else None, now_s)
+        elif kind == "retry" and isinstance(detail, tuple):
+            self._end(job, kind, now_s, error=str(detail[1]), delay_s=float(detail[0] or 0))
+        elif kind in _UNCHARGED:
+            self._end(job, kind, now_s, delay_s=float(detail) if isinstance(detail, float) else 0.0)
+        else:
+            stopped = attempt.stopped if attempt.stopped in {"timeout", "stalled"} else None
+            self._end(job, stopped or kind, now_s, error=str(detail), dead=kind == "discard")
+
+    def cancel(self, job: MemoryJob) -> bool:
+        """Cancel a job that has not ended, and stop its handler."""
+        if job.is_terminal:
+            return False
+        running, now_s, info = job.attempt, self.now_s(), job.info
+        if running is not None:
+            self._stop(job, running, "canceled")
+            entry = _entry(info, info.attempts, "canceled", now_s, None)
+            job.info = replace(info, history=[*info.history, entry])
+        job.info = replace(job.info, status="CANCELED", completed_at=now_s, locked_by=None, lease_until=None)
+        return True
+
+    def lose_lease(self, job: MemoryJob) -> None:
+        """End the attempt that runs as if its worker had been silent: what it still reports changes nothing."""
+        running = job.attempt
+        if running is not None:
+            self._stop(job, running, "lost")
+            self._end(job, "lease_expired", self.now_s(), error="worker lease expired")
+
+    def _stop(self, job: MemoryJob, running: Attempt, reason: StopReason) -> None:
+        running.stop(reason)
+        job.recording.stop(cancelled=True, lease_lost=reason == "lost")
+        job.attempt = None
+        interrupt(running)
+
+    def _is_due(self, job: MemoryJob, now_s: float) -> bool:
+        return job.info.status in _WAITING and (job.info.next_run_at or 0.0) <= now_s and self.handler(job) is not None
+
+    def _made(self, new: SubmittedJob) -> MemoryJob:
+        now_s, handler = self.now_s(), self._handlers.get(new.name)
+        topic = new.topic or (handler and handler.topic) or "default"
+        expires_at = new.expires_at if new.expires_in_s is None else now_s + new.expires_in_s
+        info = JobInfo(
+            id=new.id or uuid7s(1)[0],
+            name=new.name,
+            topic=topic,
+            status="PENDING",
+            args=new.args,
+            priority=new.priority,
+            max_attempts=new.max_attempts or (handler and handler.max_attempts) or MAX_ATTEMPTS,
+            timeout_s=new.timeout_s or (handler.timeout_s if handler else None),
+            submitted_at=now_s,
+            next_run_at=now_s + (new.delay_s or 0.0) if new.run_at is None else new.run_at,
+            expires_at=expires_at,
+        )
+        return MemoryJob(info)
+
+    def _complete(self, job: MemoryJob, result: str | None, now_s: float) -> None:
+        job.attempt = None
+        job.info = replace(
+            job.info, status="COMPLETED", result=result, completed_at=now_s, ran_by=WORKER, locked_by=None,
+            lease_until=None, progress=_newest(job),
+        )  # fmt: skip
+
+    def _end(
+        self,
+        job: MemoryJob,
+        kind: str,
+        now_s: float,
+        *,
+        error: str | None = None,
+        delay_s: float | None = None,
+        attempt: int | None = None,
+        dead: bool = False,
+    ) -> None:
+        job.attempt = None
+        handler, info = self.handler(job), replace(job.info, progress=_newest(job))
+        uncharged = info.uncharged + (kind in _UNCHARGED)
+        tries = info.attempts - info.uncharged
+        dead = dead or (kind not in _UNCHARGED and tries >= info.max_attempts)
+        entry = _entry(info, info.attempts if attempt is None else attempt, _HISTORY.get(kind, kind), now_s, error)
+        changes: dict[str, Any] = {"status": "DEAD_LETTERED", "completed_at": now_s}
+        if not dead:
+            if delay_s is None:
+                delay_s = backoff_s((handler and handler.backoff) or "quadratic", tries)
+            given_back = kind in _UNCHARGED and info.attempts == uncharged
+            changes = {"status": "PENDING" if given_back else "RETRYING", "next_run_at": now_s + delay_s}
+            job.delays_s.append(delay_s)
+        job.info = replace(
+            info, uncharged=uncharged, last_error=error or info.last_error, history=[*info.history, entry],
+            locked_by=None, lease_until=None, **changes,
+        )  # fmt: skip
+
+
+def _entry(info: JobInfo, attempt: int, outcome: str, now_s: float, error: str | None) -> AttemptInfo:
+    worker = WORKER if attempt else None
+    return AttemptInfo(
+        attempt=attempt, outcome=outcome, worker=worker, started_at=info.started_at, ended_at=now_s, error=error,
+        progress=info.progress,
+    )  # fmt: skip
+
+
+def _newest(job: MemoryJob) -> str | None:
+    reports = job.recording.progress_reports
+    return msgspec.json.encode(reports[-1]).decode() if reports else job.info.progress
+
+
+def _key(job: MemoryJob) -> tuple[str, str, JsonValue]:
+    return job.info.name, job.info.topic, job.info.args

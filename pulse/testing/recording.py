@@ -1,0 +1,71 @@
+"""What a handler reports while it runs, kept for the test that looks at it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from pulse.app.context import Context
+from pulse.app.transactions.fence import AttemptFence
+from pulse.common import json_text
+from pulse.common.ids import uuid7
+from pulse.common.json_text import JsonValue
+
+__all__ = ["Recording", "RecordingContext"]
+
+
+class Recording:
+    """
+    What a handler reported, and what its context says.
+
+    Attributes:
+        progress_reports: Each value of ``ctx.progress``, the oldest first.
+        checkpoints: Each value of ``ctx.checkpoint``; encrypted ones as they are.
+        cancelled: What ``ctx.cancelled`` says; may be set.
+        lease_lost: What ``ctx.lease_lost`` says; may be set.
+    """
+
+    worker: str | None = None
+    fence: AttemptFence | None = None  # no transaction of a handler can complete a job that is in no database
+
+    def __init__(self) -> None:
+        self.progress_reports: list[JsonValue] = []
+        self.checkpoints: list[JsonValue] = []
+        self.cancelled = False
+        self.lease_lost = False
+
+    def stop(self, *, cancelled: bool, lease_lost: bool = False) -> None:
+        """Let the context say so."""
+        self.cancelled, self.lease_lost = cancelled, lease_lost
+
+    def progress(self, text: str) -> None:
+        """Keep a report."""
+        self.progress_reports.append(json_text.loads(text))
+
+    def checkpoint(self, text: str) -> None:
+        """Keep a checkpoint."""
+        self.checkpoints.append(json_text.loads(text))
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class RecordingContext(Context):
+    """
+    A context to call a handler with, as a function.
+
+    Attributes:
+        link: What the handler reported with it, and what it says.
+
+    Example:
+        ::
+
+            ctx = RecordingContext(attempt=2)
+            ctx.link.cancelled = True
+            crunch(10, ctx)
+            assert ctx.link.progress_reports == [{"value": 0.1}]
+    """
+
+    job_id: UUID = field(default_factory=uuid7)
+    attempt: int = 1
+    name: str = "test"
+    topic: str = "default"
+    link: Recording = field(default_factory=Recording, repr=False)

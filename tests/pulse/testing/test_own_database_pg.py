@@ -1,0 +1,98 @@
+"""Jobs that a test submitted in its own transaction run there, and are gone with it."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import psycopg
+import pytest
+from psycopg.rows import dict_row
+
+import pulse
+from pulse.errors import InlineError
+from pulse.testing import run_submitted, run_submitted_async, submitted, submitted_async
+from tests.pulse.sql.connections import KINDS, Peer, peer
+from tests.support.servers.postgres import Postgres
+from tests.support.store.helpers import Sql
+
+pytestmark = [pytest.mark.postgres, pytest.mark.anyio]
+
+app: Final = pulse.App()
+asked: Final[list[psycopg.Connection[Any]]] = []
+
+
+@app.handler("double", backoff="fixed:3600")
+def double(ctx: pulse.Context, number: int) -> int:
+    if ctx.attempt == 1:
+        raise ValueError("not yet")
+    ctx.progress(1)
+    return 2 * number
+
+
+@app.handler("chain")
+def chain(left: int) -> None:
+    if left:
+        pulse.sql.submit(asked[-1], pulse.call(chain, left - 1))
+
+
+@pytest.fixture(scope="module")
+def server(newest_server: Postgres) -> Postgres:
+    """The drivers are tested; the statements say the same to every PostgreSQL."""
+    return newest_server
+
+
+async def _run(mine: Peer) -> list[Any]:
+    if mine.is_async:
+        return list(await run_submitted_async(mine.connection, app))
+    return list(run_submitted(mine.connection, app))
+
+
+async def _submitted(mine: Peer, *words: Any, **args: Any) -> Any:
+    if mine.is_async:
+        return await submitted_async(mine.connection, *words, **args)
+    return submitted(mine.connection, *words, **args)
+
+
+@pytest.mark.parametrize("kind", list(KINDS))
+async def test_jobs_run_in_the_transaction_that_submitted_them(kind: str, dsn: str, connection: Sql) -> None:
+    async with peer(kind, dsn) as mine:
+
+        async def inside() -> None:
+            job_id = await mine.submit(pulse.call(double, 21))
+            await mine.submit("bill", {"order": 7})
+            await mine.submit(pulse.call(double, 1), delay_s=60)
+            (job,) = await _run(mine)
+            assert (job.id, job.status, job.result, job.delays_s) == (job_id, "COMPLETED", 42, (3600.0,))
+            (row,) = await _submitted(mine, double, number=21)
+            assert (row.status, row.attempts, row.result, row.progress) == ("COMPLETED", 2, 42, {"value": 1})
+            assert row.ran_by == "inline"
+            assert str(row.last_error).startswith("ValueError: not yet")
+            assert await _run(mine) == []
+            assert [one.status for one in await _submitted(mine)] == ["COMPLETED", "PENDING", "PENDING"]
+            assert repr(await _submitted(mine, "mail")).startswith("<no job mail(), but double(number=21) COMPLETED")
+            raise LookupError
+
+        with pytest.raises(LookupError):
+            async with mine.begin():
+                await inside()
+    assert await connection.fetchval("SELECT count(*) FROM pulse.jobs") == 0
+
+
+def test_the_first_is_the_most_urgent_and_what_they_submit_runs_too(dsn: str) -> None:
+    with psycopg.connect(dsn, row_factory=dict_row) as connection:
+        asked.append(connection)
+        pulse.sql.submit(connection, pulse.call(chain, 0))
+        pulse.sql.submit(connection, pulse.call(chain, 2), priority=5)
+        assert [dict(job.args)["left"] for job in run_submitted(connection, app)] == [2, 0, 1, 0]  # type: ignore[arg-type]
+        pulse.sql.submit(connection, pulse.call(chain, 500))
+        with pytest.raises(InlineError, match="jobs still submit jobs after 100 rounds"):
+            run_submitted(connection, app)
+        connection.rollback()
+        assert repr(submitted(connection)) == "<no job(): nothing was submitted>"
+
+
+async def test_what_is_no_connection_is_refused() -> None:
+    with pytest.raises(pulse.BadRequestError, match=r"^a str is no connection that pulse\.sql knows$"):
+        submitted("dsn")
+    with pytest.raises(pulse.BadRequestError, match=r"^a str is no connection that pulse\.sql knows$"):
+        await submitted_async("dsn")
