@@ -12,6 +12,7 @@ import pulse
 from bench.results import Sample
 from bench.stage import Stage
 from pulse.app.outcome import Outcome
+from pulse.app.transactions.fence import FencePhase
 from pulse.protocol import Assignment
 from pulse.worker.execution.attempt import Attempt
 from pulse.worker.execution.runner import make_runner
@@ -78,8 +79,8 @@ class _Owner:
 
     checkpointed = progressed
 
-    def fenced(self, attempt: Attempt, phase: str) -> None:
-        """No transactions here."""
+    def fenced(self, attempt: Attempt, phase: FencePhase) -> None:
+        """Nobody has a transaction here."""
 
 
 def hooks(_stage: Stage) -> list[Sample]:

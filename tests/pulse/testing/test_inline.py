@@ -95,6 +95,8 @@ def test_a_job_gets_its_arguments_and_its_result_as_in_a_worker(inline: Inline) 
     job = inline.run(resize, Path("a.png"), Size(3, 4))
     assert (job.status, job.result, job.topic, job.attempts) == ("COMPLETED", {"width": 3, "height": 4}, "images", 1)
     assert job.result_as(Size) == Size(3, 4)
+    with pytest.raises(pulse.BadRequestError, match=r"^resize: args are given beside those of the call$"):
+        inline.run(pulse.call(resize, Path("a.png"), Size(3, 4)), 3)  # type: ignore[call-overload]
     assert job.progress_reports == ({"value": 0.5, "text": "half way"},)
     assert job.error is None
 
@@ -291,6 +293,9 @@ async def test_in_an_event_loop_all_has_an_async_form(anyio_backend: str, inline
         assert await client.result(job_id, int) == 1
         await client.submit(resize, {"path": "b", "size": Size(2, 2)})
     assert [job.name for job in await inline.run_until_idle_async()] == ["resize"]
+    await client.submit(resize, {"path": "d", "size": Size(2, 2)}, delay_s=1, expires_in_s=2)
+    inline.advance(3)
+    assert [job.history[0].outcome for job in await inline.run_until_idle_async()] == ["expired"]
     await inline.async_client.submit(resize, {"path": "c", "size": Size(2, 2)})
     with pytest.raises(InlineError, match="resize is async, and an event loop runs here"):
         inline.run_until_idle()

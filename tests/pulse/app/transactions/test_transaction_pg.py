@@ -97,7 +97,7 @@ class Scene(NamedTuple):
                 await deed()
 
     async def fails(self, error: type[BaseException], message: str, *deeds: Deed, **options: Any) -> None:
-        """The block fails in this way, and nothing comes of it; without *deeds* its body is not run."""
+        """The block fails in this way, and has no effect; without *deeds* its body is not run."""
         before = await read(self.seen, self.job)
         with pytest.raises(error, match=message):
             await self.do(*(deeds or [never]), **options)

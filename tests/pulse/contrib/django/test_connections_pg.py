@@ -6,7 +6,7 @@ import contextlib
 import threading
 import uuid
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import anyio
 import django.db  # type: ignore[import-untyped]
@@ -24,9 +24,6 @@ from tests.support.servers.postgres import Postgres
 
 pytestmark = [pytest.mark.postgres, pytest.mark.anyio]
 
-app = pulse.App()
-keep_fresh(app)
-
 
 def connection() -> Any:
     every: Any = django.db.connections
@@ -40,30 +37,24 @@ def use() -> int:
         return int(cursor.fetchone()[0])
 
 
-@app.handler("plain", topic="orders")
-def plain(times: int = 1) -> list[int]:
-    """Uses one connection."""
-    return [use() for _ in range(times)]
+def plain() -> list[int]:
+    return [use()]
 
 
-@app.handler("fails")
 def fails() -> None:
     use()
     raise LookupError
 
 
-@app.handler("async")
 async def with_await() -> int:
     return await sync_to_async(use)()
 
 
-@app.handler("async-fails")
 async def fails_with_await() -> None:
     await with_await()
     raise LookupError
 
 
-@app.handler("no-database")
 async def without() -> str:
     await anyio.lowlevel.checkpoint()
     return "done"
@@ -71,6 +62,11 @@ async def without() -> str:
 
 def is_open() -> bool:
     return connection().connection is not None
+
+
+HANDLERS: Final[dict[str, Callable[..., object]]] = {
+    "plain": plain, "fails": fails, "async": with_await, "async-fails": fails_with_await, "no-database": without
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -88,12 +84,22 @@ def in_thread(deed: Callable[[], Any]) -> Any:
     return found[0]
 
 
-def called(name: str) -> Any:
+def called(name: str, *, in_loop: bool = False) -> Any:
     """Call a handler inside its middleware, as a worker does; an async one gives a coroutine."""
+    app = pulse.App()
+    keep_fresh(app)
+    for its_name, function in HANDLERS.items():
+        app.handler(its_name)(function)
     handler = app.handlers[name]
     layers = handler.layers
     assert layers is not None
     ctx = pulse.Context(job_id=uuid.uuid4(), attempt=1, name=name, topic="orders")
+    if in_loop and not handler.is_async:
+
+        async def thread() -> str:
+            return "called"
+
+        return wrapped(thread, ctx, layers.in_loop)()
     if not handler.is_async:
         return wrapped(handler.function, ctx, layers.in_thread)()
     return wrapped(handler.function, ctx, layers.in_loop)()
@@ -111,6 +117,15 @@ async def test_a_plain_handler_leaves_no_connection_that_is_too_old(dsn: str, na
 
     async with peer("Django", dsn):
         assert in_thread(deed) == (True, False)
+
+
+async def test_a_plain_one_does_not_wait_for_the_thread_of_async_code(dsn: str) -> None:
+    """It has connections of its own."""
+    async with peer("Django", dsn):
+        await sync_to_async(use)()
+        assert await called("plain", in_loop=True) == "called"
+        assert await sync_to_async(is_open)()
+        await sync_to_async(django.db.connections.close_all)()
 
 
 @pytest.mark.parametrize("name", ["async", "async-fails"])
