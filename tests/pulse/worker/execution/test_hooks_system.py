@@ -161,15 +161,3 @@ def test_a_spare_starts_when_it_serves(lines: Path) -> None:
         first.send_signal(signal.SIGKILL)
         server.wait_child()
         assert words(lines, spare.pid) == ["start", "start async", "open", "open mailer"]
-
-
-def test_a_type_that_no_lifespan_yields(tmp_path: Path) -> None:
-    (tmp_path / "lonely.py").write_text(
-        "import pulse\n\napp = pulse.App()\n\n\nclass Pool: ...\n\n\n"
-        "@app.handler('x')\nasync def x(pool: Pool = pulse.provided()) -> None: ...\n"
-    )
-    with FakeServer() as server, worker(server, app="lonely:app", cwd=tmp_path) as pool:
-        assert pool.wait() == 1
-        assert pool.stderr == (
-            "pulse: cannot load 'lonely:app': handler 'x': no lifespan yields Pool, which parameter 'pool' asks for\n"
-        )
