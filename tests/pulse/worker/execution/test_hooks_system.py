@@ -145,6 +145,7 @@ def test_a_start_that_fails_is_tried_again(lines: Path) -> None:
         assert [one["exit_code"] for one in found if one["event"] == "handler_process_died"] == [69, 69]
 
 
+@pytest.mark.rest
 def test_a_pool_whose_processes_cannot_start_gives_up(lines: Path) -> None:
     lines.with_name("broken").touch()
     with FakeServer() as server, worker(server, app=APP, env=env(lines)) as pool:
