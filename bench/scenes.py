@@ -42,6 +42,7 @@ SCENES: Final[Mapping[str, Scene]] = {
     "pinned": Scene("the same while a session holds a snapshot", flow.pinned, default=True),
     "latency": Scene("submit call to handler start, alone and at half of the throughput", latency, default=True),
     "sync": Scene("handlers that are a plain def, in threads", drain.sync),
+    "fenced": Scene("handlers with an effect, in a fenced transaction and in one of their own", drain.fenced),
     "awaiting": Scene("handlers that sleep 10 ms, 1000 at once", drain.awaiting),
     "sizes": Scene("args of 1 KB and of 100 KB", drain.sizes),
     "workers": Scene("what 1, 100 and 1000 idle workers cost", workers, once=True),

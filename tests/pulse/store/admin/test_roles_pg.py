@@ -8,16 +8,19 @@ import os
 import re
 from collections.abc import AsyncIterator
 from typing import Final
+from uuid import UUID
 
 import asyncpg
 import pytest
 
+from pulse.app.transactions.fence import AttemptFence
+from pulse.app.transactions.transaction import Transaction
 from pulse.store.admin.doctor import QUESTIONS
 from pulse.store.admin.roles import KINDS, grants_sql, make_roles
 from pulse.store.statements import STATEMENTS
 from tests.support.admin.roles_kit import CALLS, FUNCTIONS, MAY, SECRET, SEQUENCES, SETS, TABLES, Place, forget
 from tests.support.servers.postgres import Postgres
-from tests.support.store.helpers import Sql
+from tests.support.store.helpers import WORKER, Sql, forge, read
 
 # ruff: noqa: E501 - a right is a line
 
@@ -206,6 +209,19 @@ async def test_submitting(place: Place, submitter: Sql) -> None:
         kept = await submitter.fetchval("SELECT pulse.submit('n')")
     there = await place.sql.fetch("SELECT id FROM pulse.jobs WHERE id = ANY ($1::uuid[])", [gone, kept])
     assert [row[0] for row in there] == [kept]
+
+
+async def test_completing_an_attempt(place: Place, submitter: Sql) -> None:
+    """A handler with no more than that role, and the rights on its own table, completes its job beside its effect."""
+    await place.sql.execute(
+        f"CREATE TABLE public.effects (id int); GRANT INSERT ON public.effects TO {place.login('submit')}"
+    )
+    job = await forge(place.sql, "RUNNING")
+    fence = AttemptFence(WORKER)
+    async with Transaction((UUID(bytes=job), 1), fence, submitter, completes=True):
+        await submitter.execute("INSERT INTO public.effects VALUES (1)")
+    assert (await read(place.sql, job))["status"] == "COMPLETED"
+    assert await place.sql.fetchval("SELECT count(*) FROM public.effects") == 1
 
 
 _ALL_THAT_A_SERVER_ASKS: Final = {
