@@ -211,14 +211,19 @@ async def test_submitting(place: Place, submitter: Sql) -> None:
     assert [row[0] for row in there] == [kept]
 
 
+async def _uses_all(session: Sql, job: bytes) -> None:
+    await _submits(session)
+    for call in ("check_attempt", "complete_attempt"):
+        await session.execute(f"SELECT pulse.{call}($1, 1, $2)", job.hex(), WORKER)
+
+
 async def test_completing_an_attempt(place: Place, submitter: Sql) -> None:
     """A handler with no more than that role, and the rights on its own table, completes its job beside its effect."""
     await place.sql.execute(
         f"CREATE TABLE public.effects (id int); GRANT INSERT ON public.effects TO {place.login('submit')}"
     )
     job = await forge(place.sql, "RUNNING")
-    fence = AttemptFence(WORKER)
-    async with Transaction((UUID(bytes=job), 1), fence, submitter, completes=True):
+    async with Transaction((UUID(bytes=job), 1), AttemptFence(WORKER), submitter, completes=True):
         await submitter.execute("INSERT INTO public.effects VALUES (1)")
     assert (await read(place.sql, job))["status"] == "COMPLETED"
     assert await place.sql.fetchval("SELECT count(*) FROM public.effects") == 1
@@ -334,9 +339,10 @@ async def test_a_submit_needs_each_of_its_rights(place: Place) -> None:
     for right in rights:
         transaction = place.sql.transaction()
         await transaction.start()
+        job = await forge(place.sql, "RUNNING")
         await place.sql.execute(
             f"REVOKE {right} FROM {role}; SELECT setval('pulse.work_notified', 1); SET LOCAL ROLE {role}"
         )
         with pytest.raises(_DENIED, match="permission denied"):
-            await _submits(place.sql)
+            await _uses_all(place.sql, job)
         await transaction.rollback()

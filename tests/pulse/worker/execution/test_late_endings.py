@@ -46,5 +46,5 @@ def test_what_is_logged() -> None:
         ("result_not_stored", "two"),
     ]
     assert {line["event"] for line in logs[2:]} == {"handler_failed_after_commit"}
-    assert len(logs) in {MOST + 1, MOST + 2}  # another test may have used one of the limit
+    assert MOST <= len(logs) <= MOST + 2  # another test may have used up one of the limit
     assert all(isinstance(line["exc_info"], LookupError) for line in logs[2:])
