@@ -53,6 +53,11 @@ app.handler("looks", middleware=[looks])(nothing)
 class _Owner:
     """Counts what has ended."""
 
+    identity = None
+
+    def fenced(self, attempt: Attempt, phase: str) -> None:
+        """Not here."""
+
     def __init__(self) -> None:
         self.left = 0
         self.over = asyncio.Event()
