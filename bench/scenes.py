@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from bench import drain, flow
+from bench import calls, drain, flow
+from bench.hooks import hooks
 from bench.latency import latency
 from bench.results import Sample
 from bench.scale import scale
@@ -41,9 +42,12 @@ SCENES: Final[Mapping[str, Scene]] = {
     "steady": Scene("a producer beside it keeps jobs waiting", flow.steady, default=True),
     "pinned": Scene("the same while a session holds a snapshot", flow.pinned, default=True),
     "latency": Scene("submit call to handler start, alone and at half of the throughput", latency, default=True),
+    "calls": Scene("typed calls beside names and args, and pulse.sql beside the socket", calls.calls),
+    "imports": Scene("import of pulse", calls.imports, once=True),
     "sync": Scene("handlers that are a plain def, in threads", drain.sync),
     "awaiting": Scene("handlers that sleep 10 ms, 1000 at once", drain.awaiting),
     "sizes": Scene("args of 1 KB and of 100 KB", drain.sizes),
+    "hooks": Scene("middleware around jobs that do nothing, in the runner alone", hooks),
     "workers": Scene("what 1, 100 and 1000 idle workers cost", workers, once=True),
     "scale": Scene("a claim among millions of rows, topics, priorities", scale, once=True),
     "stability": Scene("ten drains, whatever the planner knows", stability, once=True),

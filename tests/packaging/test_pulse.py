@@ -38,3 +38,19 @@ def test_declaring_handlers_is_light() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
     assert (done.stdout.split(), done.stderr) == ([], "")
+
+
+def test_every_module_can_be_imported() -> None:
+    """With warnings as errors: what a newer Python deprecates is seen by its first user."""
+    code = (
+        "import django.conf, importlib, pkgutil, pulse, pulse_actors, pulse_supervisor\n"
+        "django.conf.settings.configure()\n"  # as in the programs that import what is for Django
+        "for package in (pulse, pulse_actors, pulse_supervisor):\n"
+        "    for one in pkgutil.walk_packages(package.__path__, package.__name__ + '.'):\n"
+        "        if not one.name.endswith('__main__'):\n"
+        "            importlib.import_module(one.name)\n"
+        "            print(one.name)\n"
+    )
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert {"pulse.worker.service", "pulse_actors.dispatcher.main", "pulse_supervisor.main"} <= {*done.stdout.split()}

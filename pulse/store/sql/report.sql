@@ -31,6 +31,21 @@ WITH gone AS (
 SELECT count(*) AS gone FROM gone;
 
 
+-- name: forget_completed :one
+-- What:    delete those of these jobs, too, that their handlers have completed by pulse.complete_attempt.
+-- Args:    $1 ids text, $2 attempts text, $3 workers text[] (same length, sorted by id)
+-- Guard:   id, status, ran_by, attempts.   Returns: how many were deleted.
+WITH gone AS (
+    DELETE FROM pulse.jobs j
+    USING unnest($1::text::uuid[], $2::text::int[], $3::text[]) AS d(id, attempt, worker)
+    WHERE j.id BETWEEN d.id AND d.id AND j.status::text = 'COMPLETED' AND j.ran_by = d.worker AND j.attempts = d.attempt
+    RETURNING j.id
+), history AS (
+    DELETE FROM pulse.attempts a USING gone g WHERE a.job_id BETWEEN g.id AND g.id
+)
+SELECT count(*) AS gone FROM gone;
+
+
 -- name: completed_at_attempt :many
 -- What:    which of these attempts completed their jobs: then the report was a repeated one.
 -- Args:    $1 ids text, $2 attempts text
@@ -46,7 +61,7 @@ JOIN pulse.jobs j ON j.id BETWEEN d.id AND d.id AND j.status::text = 'COMPLETED'
 --          $6 delay_s float8[] (NULL: the back-off), $7 exit codes int[], $8 progress text[] (JSON or NULL), $9 stacks text[],
 --          $10 cpu_s float8[], $11 peak_rss_bytes bigint[] (same length, sorted by id), $12 now
 -- Guard:   id, status, locked_by, attempts; and for outcome lease_expired a lease that has lapsed by the database's clock.
---          A job for each dead letter and crash of a handler that wants to be told is submitted here: if and only if it is one.
+--          For each dead letter and crash of a handler that asks for it a job is submitted here: if and only if it is one.
 -- Returns: id, attempt, new status, topic, priority, seconds until due, when that is (Unix), name (bytes: it may be corrupt);
 --          a missing one was stale.
 --          `silent` is written as lease_expired without a look at the lease: the worker was killed since, for its silence.

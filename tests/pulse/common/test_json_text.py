@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass, field
+from pathlib import Path
 
+import pydantic
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulse.common.json_text import NotJsonError, NotStorableError, dumps, loads
+from pulse.common.json_text import (
+    NotJsonError,
+    NotOfTypeError,
+    NotStorableError,
+    as_type,
+    dumps,
+    knows_type,
+    loads,
+    to_json,
+)
 
 storable = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
 documents = st.recursive(
@@ -69,3 +81,37 @@ def test_what_has_no_json_form(value: object) -> None:
     with pytest.raises(NotJsonError) as caught:
         dumps(value)
     assert str(caught.value)
+
+
+class Model(pydantic.BaseModel):
+    path: Path
+
+
+@dataclass
+class Tree:
+    below: list[Tree] = field(default_factory=list["Tree"])
+
+
+def test_types_that_msgspec_does_not_know() -> None:
+    """Paths and models; and a type that contains itself is walked once."""
+    for value, kind, text in ((Path("a"), Path, "a"), (Model(path=Path("b")), Model, {"path": "b"})):
+        assert knows_type(kind)
+        assert to_json(value) == text
+        assert as_type(text, kind, "it") == value
+    assert knows_type(Tree)
+    assert not knows_type(object)
+    assert not knows_type(dict[str, complex | object])
+
+
+def test_values_of_another_type() -> None:
+    """The message names the place and not the value."""
+    for value, kind, said in (
+        (1, Path, "it is wrong; allowed is a path"),
+        ([{}], list[Model], "it[0]: path: Field required"),
+        ("secret", int, "it is wrong; allowed is a whole number"),
+    ):
+        with pytest.raises(NotOfTypeError) as caught:
+            as_type(value, kind, "it")
+        assert str(caught.value) == said
+    with pytest.raises(NotOfTypeError, match=r"^args has no form in JSON \(objects of type object have none\)$"):
+        to_json(object(), "args")

@@ -139,7 +139,7 @@ def test_an_answer_that_is_lost(
     flavor: str, directory: Path, database: str, query: Query, is_silent: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The server has inserted the job, and is stopped before it says so: the job is there once."""
-    monkeypatch.setattr(fallback, "ANSWER_S", 0.2)
+    monkeypatch.setattr(fallback, "ANSWER_S", 1.0)
 
     def insert(body: Body) -> Any:
         with psycopg.connect(database, autocommit=True) as its:

@@ -25,10 +25,11 @@ import structlog
 configure_logging("info", "json")
 log = structlog.get_logger()
 """
+PYTHON: Final = (sys.executable, "-W", "ignore:This process:DeprecationWarning")  # 3.12 warns of a fork beside threads
 
 
 def run(code: str, *, out: int, err: int) -> int:
-    words = [sys.executable, "-c", PROGRAM + code]
+    words = [*PYTHON, "-c", PROGRAM + code]
     return subprocess.run(words, stdout=out, stderr=err, timeout=DEADLINE_S, check=False).returncode
 
 
@@ -108,7 +109,7 @@ def says_each_once(code: str, mark: Path) -> None:
     read, write = os.pipe()
     fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
     reader = Reader(read)
-    with subprocess.Popen([sys.executable, "-c", code + FORKS, str(mark)], stdout=write, stderr=write) as it:
+    with subprocess.Popen([*PYTHON, "-c", code + FORKS, str(mark)], stdout=write, stderr=write) as it:
         os.close(write)
         until(mark.exists, "the child has said it", DEADLINE_S)
         reader.read(lambda _: it.poll() is not None)
