@@ -44,7 +44,7 @@ CREATE TABLE pulse.schema_version (
     installed_at timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 
-INSERT INTO pulse.schema_version (version, release) VALUES (1, '0.1.0.dev5');
+INSERT INTO pulse.schema_version (version, release) VALUES (1, '0.1.0.dev6');
 
 CREATE TYPE pulse.job_status AS ENUM ('PENDING', 'RUNNING', 'COMPLETED', 'RETRYING', 'DEAD_LETTERED', 'CANCELED');
 
@@ -771,6 +771,59 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
         'id', event_args.id, 'name', event_args.name, 'topic', event_args.topic, 'attempt', event_args.attempt,
         'outcome', event_args.outcome, 'error', coalesce(left(event_args.error, 10000), '')))
 $$;
+
+-- Fenced effects (ctx.transaction): a handler has its effects in a transaction of its own, and the fence is the last statement
+-- before its COMMIT. A handler that no longer holds the attempt gets an error, SQLSTATE PU001, after which that transaction cannot
+-- commit. The functions have their owner's rights, since handlers may not write jobs. Only members of pulse_submit may call
+-- them, and only the worker that runs an attempt knows job, attempt and worker.
+
+-- Does the worker hold this attempt? With *lock* the row stays as it is until the transaction ends; heartbeats wait meanwhile, so
+-- that is for the end. A transaction with one snapshot locks at its beginning, too: after a heartbeat it could not do so any more.
+CREATE FUNCTION pulse.check_attempt(id uuid, attempt int, worker text, lock boolean DEFAULT false) RETURNS void
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+BEGIN
+    IF current_setting('transaction_read_only')::boolean THEN
+        RAISE EXCEPTION 'the transaction is read-only' USING ERRCODE = 'read_only_sql_transaction';
+    END IF;
+    IF lock OR current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN
+        PERFORM FROM pulse.jobs j
+        WHERE j.id = check_attempt.id AND j.status::text = 'RUNNING' AND j.locked_by = check_attempt.worker
+          AND j.attempts = check_attempt.attempt
+        FOR NO KEY UPDATE;
+    ELSE
+        PERFORM FROM pulse.jobs j
+        WHERE j.id = check_attempt.id AND j.status::text = 'RUNNING' AND j.locked_by = check_attempt.worker
+          AND j.attempts = check_attempt.attempt;
+    END IF;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'attempt % no longer holds job %', check_attempt.attempt, check_attempt.id USING ERRCODE = 'PU001';
+    END IF;
+END
+$$;
+
+-- RUNNING -> COMPLETED, as a worker's report does it, which is then taken for a repeated one. A topic without retention loses the
+-- job at that report, or when old jobs are deleted.
+CREATE FUNCTION pulse.complete_attempt(id uuid, attempt int, worker text, result jsonb DEFAULT NULL, progress jsonb DEFAULT NULL) RETURNS void
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+DECLARE
+    most_bytes constant int := 4 * 1024 * 1024;     -- as for reports
+BEGIN
+    IF octet_length(result::text) > most_bytes THEN
+        RAISE EXCEPTION 'result is too large: % bytes; at most % are stored', octet_length(result::text), most_bytes
+            USING ERRCODE = 'program_limit_exceeded';
+    END IF;
+    UPDATE pulse.jobs j
+    SET status = 'COMPLETED', completed_at = clock_timestamp(), locked_by = NULL, lease_until = NULL, ran_by = complete_attempt.worker,
+        result = complete_attempt.result, progress = coalesce(complete_attempt.progress, j.progress)
+    WHERE j.id = complete_attempt.id AND j.status::text = 'RUNNING' AND j.locked_by = complete_attempt.worker
+      AND j.attempts = complete_attempt.attempt;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'attempt % no longer holds job %', complete_attempt.attempt, complete_attempt.id USING ERRCODE = 'PU001';
+    END IF;
+END
+$$;
+
+REVOKE ALL ON FUNCTION pulse.check_attempt(uuid, int, text, boolean), pulse.complete_attempt(uuid, int, text, jsonb, jsonb) FROM PUBLIC;
 
 -- Schedules from SQL. The scheduler computes the first occurrence when it gets the NOTIFY, or else within a second; if it cannot
 -- compute a cron expression, pulse.schedules.error says why.

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from bench import calls, drain, flow
+from bench.hooks import hooks
 from bench.latency import latency
 from bench.results import Sample
 from bench.scale import scale
@@ -46,6 +47,7 @@ SCENES: Final[Mapping[str, Scene]] = {
     "sync": Scene("handlers that are a plain def, in threads", drain.sync),
     "awaiting": Scene("handlers that sleep 10 ms, 1000 at once", drain.awaiting),
     "sizes": Scene("args of 1 KB and of 100 KB", drain.sizes),
+    "hooks": Scene("middleware around jobs that do nothing, in the runner alone", hooks),
     "workers": Scene("what 1, 100 and 1000 idle workers cost", workers, once=True),
     "scale": Scene("a claim among millions of rows, topics, priorities", scale, once=True),
     "stability": Scene("ten drains, whatever the planner knows", stability, once=True),

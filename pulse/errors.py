@@ -26,6 +26,7 @@ __all__ = [
     "RefusedError",
     "ResultError",
     "SchemaError",
+    "StaleAttemptError",
     "StatementError",
     "StatementTimeoutError",
     "TooLargeError",
@@ -90,6 +91,10 @@ class TransactionError(PulseError):
 
 class InlineError(PulseError):
     """Without a server, the testing kit cannot do that."""
+
+
+class StaleAttemptError(PulseError):
+    """The attempt no longer holds its job: it was ended, and another one may run already."""
 
 
 class NobodyAnswersError(PulseError):

@@ -11,4 +11,5 @@ For authors of handlers: the app, its handlers, their context, and how an attemp
 - retry_on: decides from the handler's `retry_on` whether an exception is retried, and when
 - schedule: schedules that an app declares in code
 - tracing: OpenTelemetry spans from the submit of a job to each of its attempts
+- transactions: `ctx.transaction`: transactions of handlers that commit only while the attempt holds its job
 """

@@ -6,22 +6,37 @@ from collections.abc import Generator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 from uuid import UUID
 
+from pulse.app.transactions.fence import AttemptFence
 from pulse.common import json_text
 from pulse.common.json_text import JsonValue
-from pulse.errors import NoHandlerError, TooLargeError
+from pulse.errors import NoHandlerError, TooLargeError, TransactionError
 from pulse.security.codec import Codec, seal
+
+if TYPE_CHECKING:
+    from pulse.app.transactions.transaction import Transaction
 
 __all__ = ["CURRENT", "Context", "Previous", "current"]
 
 PROGRESS_MAX_BYTES: Final = 16 * 1024  # it travels in every heartbeat
 CHECKPOINT_MAX_BYTES: Final = 1024 * 1024  # small resumable state, not the work itself
+RESULT_MAX_BYTES: Final = 4 * 1024 * 1024  # as of a returned one
 
 
 class Link(Protocol):
     """Connects a context to the worker that runs the handler; callable from any thread."""
+
+    @property
+    def worker(self) -> str | None:
+        """Identity of the worker; None: no worker runs this attempt, or its server does not tell."""
+        ...
+
+    @property
+    def fence(self) -> AttemptFence | None:
+        """The fence of this attempt; None: there is no worker."""
+        ...
 
     @property
     def lease_lost(self) -> bool:
@@ -57,6 +72,8 @@ CURRENT: Final[ContextVar[ContextOwner]] = ContextVar("pulse_current")  # whose 
 class _LocalLink:
     """The link of a context that was made by hand, to call a handler in a test: reports go nowhere."""
 
+    worker = None
+    fence = None
     lease_lost = False
     cancelled = False
 
@@ -132,6 +149,11 @@ class Context:
     codec: Codec | None = field(default=None, repr=False)
 
     @property
+    def worker(self) -> str | None:
+        """Identity of the worker that holds this attempt, as in ``pulse.jobs.locked_by``; None: no worker runs it."""
+        return self.link.worker
+
+    @property
     def lease_lost(self) -> bool:
         """
         Whether this attempt no longer holds the job, or its lease has passed without an answer from the server.
@@ -184,6 +206,63 @@ class Context:
             text = _fitting("checkpoint", seal(self.codec, self.name, text), CHECKPOINT_MAX_BYTES)
         self.link.checkpoint(text)
         return _SENT
+
+    def transaction(self, connection: object, *, complete: bool = True) -> Transaction:
+        """
+        A transaction on *connection* that commits only while this attempt holds its job, and completes the job with it.
+
+        ``async with ctx.transaction(connection):`` for connections of asyncpg, AsyncConnections of psycopg, and
+        AsyncConnections and AsyncSessions of SQLAlchemy; ``with`` for connections of psycopg, Connections and Sessions
+        of SQLAlchemy, and Django's. All that the block writes on *connection* happens exactly once: it is committed
+        with the completion of the job, or not at all. What the handler returns or raises afterwards changes nothing.
+
+        Args:
+            connection: To the database that pulse uses, and in no transaction.
+            complete: False: the job stays as it is; the block commits only while the attempt holds it.
+
+        Raises:
+            StaleAttemptError: The attempt no longer holds its job; everything is rolled back.
+            TransactionError: The connection is closed, read-only or in a transaction; a statement of the block has
+                failed; the attempt has a block already; or no worker runs this attempt.
+            BadRequestError: This is no connection that is known, or async where it must block, or the reverse.
+            ForbiddenError: The role of the connection may not do that.
+            SchemaError: The database has no schema of pulse, or an old one.
+            TooLargeError: The result is more than 4 MiB.
+        """
+        from pulse.app.transactions.transaction import Transaction
+
+        return Transaction((self.job_id, self.attempt), self._fence(), connection, completes=complete)
+
+    def complete(self, result: object = None) -> Sent:
+        """
+        The result of the job, inside a block of ``ctx.transaction``; may be awaited or not.
+
+        Args:
+            result: As a handler returns it.
+
+        Raises:
+            ValueError: *result* is not JSON.
+            TooLargeError: It is more than 4 MiB.
+            TransactionError: No block is open that completes the job, or it has a result.
+        """
+        from pulse.app.outcome import result_text
+
+        try:
+            text = result_text(result)
+        except ValueError as error:
+            raise ValueError(f"result is not JSON: {error}") from None
+        if self.codec is not None:
+            text = seal(self.codec, self.name, text)
+        self._fence().put(_fitting("result", text, RESULT_MAX_BYTES))
+        return _SENT
+
+    def _fence(self) -> AttemptFence:
+        fence = self.link.fence
+        if fence is None:
+            raise TransactionError(
+                "ctx.transaction and ctx.complete need a worker that runs the attempt, and a server that names it"
+            )
+        return fence
 
 
 def current() -> Context:

@@ -82,7 +82,7 @@ class Handler:
     codec: Codec | None = None
     middleware: tuple[Middleware, ...] = ()
     layers: Layers | None = None
-    provided: Mapping[str, Any] = field(default_factory=dict)
+    provided: Mapping[str, Any] = field(default_factory=dict[str, Any])
     on_failure: tuple[FailureHook, ...] = ()
     events: Mapping[str, str] = field(default_factory=dict)
 

@@ -20,6 +20,7 @@ from pulse.common import json_text
 from pulse.common.text import cut_middle
 
 __all__ = [
+    "DONE",
     "RELEASED",
     "Discard",
     "Outcome",
@@ -30,6 +31,7 @@ __all__ = [
     "clean_text",
     "crashed",
     "describe",
+    "result_text",
     "stalled",
     "timed_out",
 ]
@@ -137,14 +139,20 @@ def classify(value: object) -> Outcome:
 
 def _classify_result(value: object) -> Outcome:
     try:
-        return Outcome("ok", _result_text(value))
+        return Outcome("ok", result_text(value))
     except json_text.NotStorableError as error:
         return Outcome("error", clean_text(f"result is not storable: {error}"))
     except ValueError as error:
         return Outcome("error", clean_text(f"result is not JSON: {error}"))
 
 
-def _result_text(value: object) -> str:
+def result_text(value: object) -> str:
+    """
+    The JSON text of a result.
+
+    Raises:
+        ValueError: It is not JSON, or PostgreSQL cannot hold it.
+    """
     try:
         return json_text.dumps(value)
     except json_text.NotJsonError as error:  # a dataclass, a date, a model; trying costs nothing where it is JSON

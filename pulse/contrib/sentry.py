@@ -2,7 +2,8 @@
 Sentry: reports what handlers raise, and makes a transaction of each attempt where tracing is on.
 
 ``pip install 'pulse-supervisor[sentry]'``; ``sentry_sdk.init(...)`` is the app's, at import. Attempts do not share a
-scope: tags, users and breadcrumbs of one never show in an event of another. Args of jobs are not sent.
+scope: tags, users and breadcrumbs of one never show in an event of another. Args of jobs are sent only as
+local variables in tracebacks, which ``include_local_variables=False`` leaves out.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ class Hello(Struct, frozen=True):
 
 
 class Welcome(Struct, frozen=True):
-    """The server's answer to hello; ``session`` and ``lost`` for workers only."""
+    """The server's answer to hello; ``session``, ``lost`` and ``worker``, its identity, for workers only."""
 
     protocol: int
     server: str
@@ -86,6 +86,7 @@ class Welcome(Struct, frozen=True):
     max_frame_bytes: int
     session: Session | None = None
     lost: list[JobRef] | None = None
+    worker: str | None = None
 
 
 class ErrorBody(Struct, frozen=True):

@@ -320,6 +320,8 @@ class Store(Operations, Defaults, Sweeps):
                 done = int(tag.removeprefix("UPDATE "))
             else:
                 done = await connection.fetchval(_sql("complete_and_forget"), *fence_columns(ordered))
+                if done != len(ordered):
+                    await connection.fetchval(_sql("forget_completed"), *fence_columns(ordered))
         fences = [completion[:2] for completion in completions]
         found = set(fences)
         if done != len(fences):

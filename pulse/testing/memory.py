@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Final
+from uuid import UUID
 
 import msgspec
 from msgspec.structs import replace
@@ -20,6 +21,7 @@ from pulse.app.app import App
 from pulse.app.handler import Handler
 from pulse.app.outcome import Outcome
 from pulse.client import records
+from pulse.common import json_text
 from pulse.common.backoff import backoff_s
 from pulse.common.ids import uuid7s
 from pulse.common.json_text import JsonValue
@@ -36,6 +38,7 @@ __all__ = ["InlineJob", "MemoryJob", "MemoryQueue"]
 
 WORKER: Final = "inline"
 MAX_ATTEMPTS: Final = 5  # as PULSE_MAX_ATTEMPTS
+MAX_EVENT_ERROR: Final = 10_000
 LEASE_S: Final = 30.0
 _WAITING: Final = frozenset({"PENDING", "RETRYING"})
 _HISTORY: Final[Mapping[str, str]] = {
@@ -193,7 +196,7 @@ class MemoryQueue:
                 "reason": last.error,
                 "worker": last.worker,
                 "progress": last.progress,
-                "checkpoint": msgspec.json.encode(checkpoints[-1]).decode() if checkpoints else None,
+                "checkpoint": json_text.dumps(checkpoints[-1]) if checkpoints else None,
             }
         packed = {key: msgspec.Raw(msgspec.msgpack.encode(value)) for key, value in extra.items()}
         assignment = Assignment(
@@ -311,6 +314,10 @@ class MemoryQueue:
             info, uncharged=uncharged, last_error=error or info.last_error, history=[*info.history, entry],
             locked_by=None, lease_until=None, **changes,
         )  # fmt: skip
+        event = handler.events.get("on_dead_letter") if handler is not None and dead else None
+        if event is not None:
+            args = _event_args(info, entry)
+            self.submit([SubmittedJob(name=event, args=args, topic=info.topic, priority=info.priority)])
 
 
 def _entry(info: JobInfo, attempt: int, outcome: str, now_s: float, error: str | None) -> AttemptInfo:
@@ -321,9 +328,18 @@ def _entry(info: JobInfo, attempt: int, outcome: str, now_s: float, error: str |
     )  # fmt: skip
 
 
+def _event_args(info: JobInfo, entry: AttemptInfo) -> str:
+    """What a job that tells of a dead letter gets, as ``pulse.event_args`` makes it."""
+    told = {
+        "id": str(UUID(bytes=info.id)), "name": info.name, "topic": info.topic, "attempt": entry.attempt,
+        "outcome": entry.outcome, "error": (entry.error or "")[:MAX_EVENT_ERROR],
+    }  # fmt: skip
+    return json_text.dumps({"job": told})
+
+
 def _newest(job: MemoryJob) -> str | None:
     reports = job.recording.progress_reports
-    return msgspec.json.encode(reports[-1]).decode() if reports else job.info.progress
+    return json_text.dumps(reports[-1]) if reports else job.info.progress
 
 
 def _key(job: MemoryJob) -> tuple[str, str, JsonValue]:

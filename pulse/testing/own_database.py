@@ -18,6 +18,7 @@ from pulse.client import records
 from pulse.errors import BadRequestError, InlineError
 from pulse.job import Job
 from pulse.protocol.answers import JobInfo
+from pulse.store.operators.testing import END_IN_TEST, SEE_JOBS
 from pulse.testing.inline import Inline
 from pulse.testing.matching import SubmittedJobs, find_submitted
 from pulse.testing.memory import InlineJob
@@ -25,28 +26,6 @@ from pulse.testing.memory import InlineJob
 __all__ = ["run_submitted", "run_submitted_async", "submitted", "submitted_async"]
 
 MAX_ROUNDS: Final = 100  # of jobs that submit jobs
-# One text in, one text out, so that neither row factories nor codecs of the test's connection are asked.
-_JOBS: Final = """
-SELECT CAST(coalesce(jsonb_agg(to_jsonb(j) || jsonb_build_object(
-    'args', CAST(j.args AS text), 'result', CAST(j.result AS text), 'progress', CAST(j.progress AS text),
-    'submitted_at', extract(epoch FROM j.submitted_at), 'next_run_at', extract(epoch FROM j.next_run_at),
-    'started_at', extract(epoch FROM j.started_at), 'completed_at', extract(epoch FROM j.completed_at),
-    'expires_at', extract(epoch FROM j.expires_at), 'occurrence', extract(epoch FROM j.occurrence),
-    'lease_until', extract(epoch FROM j.lease_until),
-    'is_due', j.status IN ('PENDING', 'RETRYING') AND j.next_run_at <= clock_timestamp()
-) ORDER BY j.submitted_at, j.id), '[]') AS text)
-FROM pulse.jobs j WHERE {} <> ''
-"""
-_WRITE: Final = """
-UPDATE pulse.jobs j
-SET status = CAST(d.status AS pulse.job_status), attempts = d.attempts, uncharged = d.uncharged, result = d.result,
-    progress = d.progress, last_error = d.last_error, ran_by = d.ran_by, started_at = clock_timestamp(),
-    completed_at = clock_timestamp()
-FROM jsonb_to_recordset(CAST(CAST({} AS text) AS jsonb)) AS d(
-    id uuid, status text, attempts int, uncharged int, result jsonb, progress jsonb, last_error text, ran_by text)
-WHERE j.id = d.id AND j.status IN ('PENDING', 'RETRYING')
-RETURNING CAST(j.id AS text)
-"""
 _ALL: Final = "all"
 _FIELDS: Final = tuple(
     name for name in JobInfo.__struct_fields__ if name not in {"concealed", "history", "id", "omitted", "schedule_id"}
@@ -65,14 +44,14 @@ def submitted(connection: object, handler: HandlerRef | None = None, /, **args: 
     Returns:
         The jobs, the oldest first; without any it prints what there is.
     """
-    return find_submitted(_jobs(_ask(connection, _JOBS, _ALL)), handler, args)
+    return find_submitted(_jobs(_ask(connection, SEE_JOBS, _ALL)), handler, args)
 
 
 async def submitted_async(
     connection: object, handler: HandlerRef | None = None, /, **args: object
 ) -> SubmittedJobs[Job]:
     """``submitted`` for async connections."""
-    return find_submitted(_jobs(await _ask_async(connection, _JOBS, _ALL)), handler, args)
+    return find_submitted(_jobs(await _ask_async(connection, SEE_JOBS, _ALL)), handler, args)
 
 
 def run_submitted(connection: object, app: App, *, backend: str = "asyncio") -> list[InlineJob]:
@@ -96,12 +75,12 @@ def run_submitted(connection: object, app: App, *, backend: str = "asyncio") -> 
     ran: list[InlineJob] = []
     for _ in range(MAX_ROUNDS):
         inline = Inline(app, backend=backend)
-        ids = inline.adopt(_due(_ask(connection, _JOBS, _ALL), app))
+        ids = inline.adopt(_due(_ask(connection, SEE_JOBS, _ALL), app))
         if not ids:
             return ran
         ended = [inline.run_job(one) for one in ids]
-        _ask(connection, _WRITE, _written(ended))
-        ran += ended
+        _ask(connection, END_IN_TEST, _written(ended))
+        ran += [*ended, *inline.run_until_idle()]  # what tells of dead letters
     raise InlineError(f"jobs still submit jobs after {MAX_ROUNDS} rounds")
 
 
@@ -110,12 +89,12 @@ async def run_submitted_async(connection: object, app: App) -> list[InlineJob]:
     ran: list[InlineJob] = []
     for _ in range(MAX_ROUNDS):
         inline = Inline(app)
-        ids = inline.adopt(_due(await _ask_async(connection, _JOBS, _ALL), app))
+        ids = inline.adopt(_due(await _ask_async(connection, SEE_JOBS, _ALL), app))
         if not ids:
             return ran
         ended = [await inline.run_job_async(one) for one in ids]
-        await _ask_async(connection, _WRITE, _written(ended))
-        ran += ended
+        await _ask_async(connection, END_IN_TEST, _written(ended))
+        ran += [*ended, *await inline.run_until_idle_async()]
     raise InlineError(f"jobs still submit jobs after {MAX_ROUNDS} rounds")
 
 
@@ -157,16 +136,16 @@ def _ask(connection: Any, statement: str, text: str) -> str | None:  # noqa: ANN
     if "sqlalchemy" in homes:
         import sqlalchemy
 
-        row = connection.execute(sqlalchemy.text(statement.format(":given")), {"given": text}).first()
+        row = connection.execute(sqlalchemy.text(statement.replace("$1", ":given")), {"given": text}).first()
     elif "django" in homes:
         with connection.cursor() as cursor:
-            cursor.execute(statement.format("%s"), (text,))
+            cursor.execute(statement.replace("$1", "%s"), (text,))
             row = cursor.fetchone()
     elif "psycopg" in homes:
         from psycopg.rows import tuple_row
 
         with connection.cursor(row_factory=tuple_row) as cursor:
-            row = cursor.execute(statement.format("%s"), (text,)).fetchone()
+            row = cursor.execute(statement.replace("$1", "%s"), (text,)).fetchone()
     else:
         raise _no_connection(connection)
     return None if row is None else row[0]
@@ -175,16 +154,16 @@ def _ask(connection: Any, statement: str, text: str) -> str | None:  # noqa: ANN
 async def _ask_async(connection: Any, statement: str, text: str) -> str | None:  # noqa: ANN401 - of any driver
     homes = _homes(connection)
     if "asyncpg" in homes:
-        row = await connection.fetchrow(statement.format("$1"), text)
+        row = await connection.fetchrow(statement, text)
     elif "sqlalchemy" in homes:
         import sqlalchemy
 
-        row = (await connection.execute(sqlalchemy.text(statement.format(":given")), {"given": text})).first()
+        row = (await connection.execute(sqlalchemy.text(statement.replace("$1", ":given")), {"given": text})).first()
     elif "psycopg" in homes:
         from psycopg.rows import tuple_row
 
         async with connection.cursor(row_factory=tuple_row) as cursor:
-            await cursor.execute(statement.format("%s"), (text,))
+            await cursor.execute(statement.replace("$1", "%s"), (text,))
             row = await cursor.fetchone()
     else:
         raise _no_connection(connection)

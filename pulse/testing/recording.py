@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from pulse.app.context import Context
+from pulse.app.transactions.fence import AttemptFence
 from pulse.common import json_text
 from pulse.common.ids import uuid7
 from pulse.common.json_text import JsonValue
@@ -23,6 +24,9 @@ class Recording:
         cancelled: What ``ctx.cancelled`` says; may be set.
         lease_lost: What ``ctx.lease_lost`` says; may be set.
     """
+
+    worker: str | None = None
+    fence: AttemptFence | None = None  # no transaction of a handler can complete a job that is in no database
 
     def __init__(self) -> None:
         self.progress_reports: list[JsonValue] = []

@@ -9,14 +9,16 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
+import time
 from typing import Final
 
 import anyio
 import msgspec
 
-from pulse.app.hooks.lifespan import StartupError, running
+from pulse.app.hooks.lifespan import SHUTDOWN_S, StartupError, running
 from pulse.logs import configure_logging
-from pulse.system import processes
+from pulse.system import log_sink, processes
 from pulse.worker.app_name import AppError
 from pulse.worker.execution import stacks
 from pulse.worker.execution.failure_hooks import log_hook
@@ -27,6 +29,7 @@ from pulse.worker.status_pipe import Kind, NoteWriter
 
 __all__ = ["main"]
 
+LATE_S: Final = 0.5  # beyond the time for the end, after which what waits in the loop is cancelled
 NOT_STARTED: Final = 69  # exit code: a hook failed at the start; the next process may fare better
 
 
@@ -58,12 +61,25 @@ def main(arguments: list[str]) -> int:
         try:
             async with running(app.hooks, log_hook) as values:
                 code = await Service(named, app, notes, log=log, values=values).run()
+                _end_in_time(code)
         except StartupError as error:
             log.warning("startup_failed", hook=str(error), exc_info=error.__cause__)
         return code
 
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # until the service handles it: a spare ends without a traceback
     return anyio.run(serve, backend=options.pool.backend, backend_options=loop_options(options.pool.backend))
+
+
+def _end_in_time(code: int) -> None:
+    """A plain hook that hangs holds the loop, and nothing there can cancel it: a thread ends the process."""
+
+    def end() -> None:
+        time.sleep(SHUTDOWN_S + LATE_S)
+        log_hook("shutdown", TimeoutError("a function that is no coroutine hangs"))
+        log_sink.last_words()
+        os._exit(code)
+
+    threading.Thread(target=end, daemon=True).start()
 
 
 async def _wait_name(fd: int) -> str:

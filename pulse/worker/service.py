@@ -14,6 +14,7 @@ from anyio.abc import TaskGroup
 from pulse.app.app import App
 from pulse.app.outcome import Outcome
 from pulse.app.tracing import for_attempts
+from pulse.app.transactions.fence import FencePhase
 from pulse.protocol import Drain
 from pulse.system import log_sink, processes
 from pulse.system.failure_log import FailedAttempt, FailureLog, Log
@@ -71,6 +72,7 @@ class Service:
         self._dialer = Dialer(options.pool.socket, self._hello, log)
         self._connection: Connection | None = None
         self._session: bytes | None = None
+        self.identity: str | None = None  # by the server; it stays the same when the worker connects again
         self._waker = Waker()
         self._signals = Signals(self._waker, same_within_s=SAME_SIGNAL_S, at_once=exit_now)
         self._loop_thread = threading.get_ident()
@@ -136,6 +138,9 @@ class Service:
     def lease_lost(self, attempt: Attempt) -> bool:
         """Whether the attempt no longer holds its job, or its lease has passed unanswered."""
         return attempt.lost or (self._lease_passed and attempt.lease_until_s < time.monotonic())
+
+    def fenced(self, attempt: Attempt, phase: FencePhase) -> None:
+        """A fenced transaction of the handler has come that far: the attempt knows."""
 
     def progressed(self, attempt: Attempt, text: str) -> None:
         """The handler reported progress."""
@@ -246,6 +251,7 @@ class Service:
             if welcome.session is not None:
                 self._session = welcome.session
                 self._notes.write(Kind.SESSION, welcome.session)
+            self.identity = welcome.worker
             self._lease_s = welcome.lease_s
             since_s = time.monotonic()
             self._log.info("connected_to_server", server=welcome.server, held=self._ledger.held)

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+import psycopg.conninfo
 import pytest
 
 import pulse
@@ -23,6 +24,7 @@ from tests.support.systems.system_kit import Whole, place
 pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.system]
 
 OWN_SYSTEM: Final = {"docs/operating.md", "docs/quickstart.md"}  # they start one from nothing, as a reader does
+IN_DATABASE: Final = {"docs/frameworks.md"}  # their programs find it as libpq and asyncpg do, in the environment
 TO_RUN: Final = [page for page in pages() if any(block.reason is None for block in blocks(page))]
 
 
@@ -41,6 +43,8 @@ def test_blocks_run(page: Path, whole: Whole, monkeypatch: pytest.MonkeyPatch) -
         directory.chmod(0o711)  # as root, the embedded PostgreSQL runs as another user, who has to get through
         runtime_dir = directory / "run" if name_of(page) in OWN_SYSTEM else whole.runtime_dir
         env = _environment(whole, directory, runtime_dir)
+        if name_of(page) in IN_DATABASE:
+            env |= _of_libpq(whole.dsn)
         monkeypatch.chdir(directory)
         monkeypatch.setenv("PULSE_RUNTIME_DIR", str(runtime_dir))
         stack.enter_context(importable(directory))
@@ -67,6 +71,12 @@ def _environment(whole: Whole, directory: Path, runtime_dir: Path) -> dict[str, 
         "PULSE_RUNTIME_DIR": str(runtime_dir), "PULSE_STATE_DIR": str(directory / "state"),
         "PYTHONDONTWRITEBYTECODE": "1", "TERM": "xterm-256color", "DATABASE_URL": whole.dsn,
     }  # fmt: skip
+
+
+def _of_libpq(dsn: str) -> dict[str, str]:
+    parts = psycopg.conninfo.conninfo_to_dict(dsn)
+    names = {"PGDATABASE": "dbname", "PGHOST": "host", "PGPORT": "port", "PGUSER": "user", "PGPASSWORD": "password"}
+    return {variable: str(parts[name]) for variable, name in names.items() if parts.get(name)}
 
 
 def _programs() -> Path:

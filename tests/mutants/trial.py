@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.mutants import judges
-from tests.mutants.source import SCHEMA, Mutant, Span, is_in_function, path_of, statements
+from tests.mutants.source import SCHEMA, Mutant, Span, is_in_function, path_of
 from tests.mutants.tables import tabled
 from tests.mutants.warm import FIRST_LIMIT_S, HUNG, KILLED, LATER_LIMIT_S, SURVIVED, UNFIT, Judges, is_late
 from tests.support.servers.postgres import Postgres
@@ -18,14 +18,8 @@ from tests.support.servers.postgres import Postgres
 _LISTS: Final = tomllib.loads((Path(__file__).parent / "tables" / "lists.toml").read_text("utf-8"))
 EQUIVALENT: Final[dict[str, str]] = _LISTS["equivalent"]
 OPEN: Final[dict[str, int]] = _LISTS["open"]
-UNTRIED: Final[tuple[str, ...]] = tuple(f"{name}." for name in _LISTS["untried"])
 _CONTROL_LIMIT_S: Final = 5.0  # for the tests of a change that changes nothing
 _RECORDING: Final = 0.5  # of the time, at most
-
-
-def home_of(where: str) -> str:
-    """The name in the list of the untried: a module, or the file of a statement."""
-    return statements()[where].name if where in statements() else where
 
 
 def is_equivalent(key: str) -> bool:
@@ -85,9 +79,8 @@ class Trial:
         survived = {key for key, (status, _) in self._ended.items() if status == SURVIVED}
         unlisted = sorted(key for key in survived if not is_equivalent(key))
         of = Counter(_where(key) for key in unlisted)
-        untried = {where for where in of if f"{home_of(where)}.".startswith(UNTRIED)}
         for where, number in sorted(of.items()):
-            if number > OPEN.get(where, 0) and where not in untried:
+            if number > OPEN.get(where, 0):
                 keys = "\n    ".join(key for key in unlisted if _where(key) == where)
                 self.wrong.append(f"{where}: {number} survived, {OPEN.get(where, 0)} may:\n    {keys}")
         by_hand = {one.key for rows in tabled.mutants().values() for one in rows}
@@ -103,7 +96,6 @@ class Trial:
             f"{counts[UNFIT]} unfit",
             f"{len(survived)} survived",
             f"of these {len(survived) - len(unlisted)} cannot be seen",
-            f"{sum(of[where] for where in untried)} are of what lists.toml calls untried",
             f"{len(self._mutants) - len(self._ended)} left out: there was no time, or their tests skip",
         ]
         return "\n".join([*self.wrong, ", ".join(told)])

@@ -13,10 +13,10 @@ import pytest
 
 from pulse.common.text import cut
 from pulse.store import store
-from tests.mutants import force, judges, operators, repairs, source, sql_operators, trial
+from tests.mutants import force, judges, operators, repairs, source, sql_operators
 from tests.mutants.source import Mutant, Span, modules, statements
 from tests.mutants.tables import tabled
-from tests.mutants.trial import EQUIVALENT, OPEN, UNTRIED, Trial
+from tests.mutants.trial import EQUIVALENT, OPEN, Trial
 from tests.mutants.warm import HUNG, KILLED, SURVIVED
 from tests.support.checking.every import every
 
@@ -131,8 +131,6 @@ def test_what_is_listed_is_there() -> None:
     made = [one.key for n in where for one in (sql_operators if n in statements() else operators).mutants_of(n)]
     assert [key for key in EQUIVALENT if not any(one == key or one.startswith(f"{key} -> ") for one in made)] == []
     assert OPEN.keys() - {*modules(), *statements()} == set()
-    homes = {f"{trial.home_of(one)}." for one in (*modules(), *statements())}
-    assert [name for name in UNTRIED if not any(home.startswith(name) for home in homes)] == []
 
 
 def test_a_function_gets_other_code(tmp_path: Path) -> None:
@@ -165,8 +163,7 @@ def holds_in_fork(mutant: Mutant, directory: Path, condition: Callable[[], bool]
 
 
 @pytest.mark.parametrize(("status", "is_wrong"), [(SURVIVED, True), (KILLED, False), (HUNG, False)])
-def test_a_survivor_is_wrong(status: int, is_wrong: bool, server: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trial, "UNTRIED", ())
+def test_a_survivor_is_wrong(status: int, is_wrong: bool, server: Postgres) -> None:
     mutant = Mutant("pulse.job", "", Span(0, 1), "x")
     judged = Trial([mutant], server, server.dsn, 1.0)
     judged._tell(mutant, status, "a test")

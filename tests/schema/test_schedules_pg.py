@@ -12,6 +12,7 @@ from typing import Any, Final
 import asyncpg
 import pytest
 
+from pulse.protocol import HandlerInfo
 from pulse.store.store import Store
 from pulse_actors.runtime.actor import Turn
 from pulse_actors.scheduler.actor import Scheduler
@@ -254,15 +255,41 @@ async def test_a_jitter_that_is_too_long_for_cron(store: Store, connection: Sql)
 
 async def test_pause_resume_delete(connection: Sql) -> None:
     identity, other = [await made(connection, "pulse.create_schedule('n', every_s => 60)") for _ in range(2)]
-    for word, paused in (("pause", True), ("resume", False)):
+    for word, paused in (("pause_schedule", True), ("resume_schedule", False)):
         await connection.execute("UPDATE pulse.schedules SET paused = $2 WHERE id = $1", str(other), not paused)
-        assert await connection.fetchval(f"SELECT pulse.{word}_schedule('{identity}')")
-        assert not await connection.fetchval(f"SELECT pulse.{word}_schedule(gen_random_uuid())")
+        assert await connection.fetchval(f"SELECT pulse.{word}('{identity}')")
+        assert not await connection.fetchval(f"SELECT pulse.{word}(gen_random_uuid())")
         assert (await row_of(connection, identity))["paused"] == paused
         assert (await row_of(connection, other))["paused"] != paused
     assert await connection.fetchval(f"SELECT pulse.delete_schedule('{identity}')")
     assert not await connection.fetchval(f"SELECT pulse.delete_schedule('{identity}')")
     assert await row_of(connection, other)
+
+
+async def test_what_was_held_and_has_ended_stays_as_it_is(connection: Sql) -> None:
+    """A schedule that is deleted takes the jobs with it that wait for an earlier one, not those that were canceled."""
+    identity = await made(connection, "pulse.create_schedule('n', every_s => 60)")
+    held, ended = [await made(connection, f"pulse.trigger_schedule('{identity}')") for _ in range(2)]
+    await connection.execute("UPDATE pulse.jobs SET next_run_at = '9999-12-30 00:00+00'")
+    await connection.execute(
+        "UPDATE pulse.jobs SET status = 'CANCELED', completed_at = '2020-01-01Z' WHERE id = $1", str(ended)
+    )
+    await connection.fetchval(f"SELECT pulse.delete_schedule('{identity}')")
+    years = {row["id"]: row["completed_at"].year for row in await connection.fetch("SELECT * FROM pulse.jobs")}
+    assert years[ended] == 2020 < years[held]
+
+
+async def test_a_triggered_job_has_the_options_of_its_schedule(store: Store, connection: Sql) -> None:
+    """And, where that says nothing, those of its handler."""
+    await store.note_handlers({"n": HandlerInfo(topic="its own", max_attempts=7, timeout_s=7.0)})
+    for options, expected in (
+        ("", ("its own", 7, 7.0)),
+        (", topic => 't', max_attempts => 2, timeout_s => 3", ("t", 2, 3.0)),
+    ):
+        identity = await made(connection, f"pulse.create_schedule('n', every_s => 60{options})")
+        job = await made(connection, f"pulse.trigger_schedule('{identity}')")
+        row = await connection.fetchrow("SELECT * FROM pulse.jobs WHERE id = $1", str(job))
+        assert (row["topic"], row["max_attempts"], row["timeout_s"]) == expected
 
 
 async def test_trigger_is_of_one(connection: Sql) -> None:

@@ -12,7 +12,7 @@ import contextlib
 import inspect
 import types
 import typing
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Generator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,7 +24,7 @@ from pulse.errors import HandlerError
 if TYPE_CHECKING:
     from pulse.app.hooks.registry import Hooks
 
-__all__ = ["Lifespan", "StartupError", "make_lifespan", "provided", "provided_parameters", "running"]
+__all__ = ["SHUTDOWN_S", "Lifespan", "StartupError", "make_lifespan", "provided", "provided_parameters", "running"]
 
 SHUTDOWN_S: Final = 5.0  # for all that is called at the end; a pool that stops allows less once drain_s is used up
 _ITERATORS: Final = (collections.abc.AsyncIterator, collections.abc.AsyncGenerator, collections.abc.AsyncIterable)
@@ -142,7 +142,7 @@ def _annotated(function: Callable[..., object], parameter: inspect.Parameter) ->
 @contextlib.asynccontextmanager
 async def running(
     hooks: Hooks, failed: Callable[[str, BaseException], None], only: Collection[Any] | None = None
-) -> AsyncIterator[Mapping[Any, Any]]:
+) -> AsyncGenerator[Mapping[Any, Any], None]:
     """
     Start what lives as long as the process, and end it.
 
@@ -194,7 +194,7 @@ async def _start(hooks: Hooks, stack: contextlib.AsyncExitStack, only: Collectio
 
 
 @contextlib.contextmanager
-def _named(function: Callable[..., object]) -> collections.abc.Iterator[None]:
+def _named(function: Callable[..., object]) -> Generator[None, None, None]:
     try:
         yield
     except Exception as error:

@@ -3,6 +3,7 @@ pulse in a Django project: ``"pulse.contrib.django"`` in INSTALLED_APPS, and han
 
 - apps: finds the handlers of all apps, and registers the checks
 - checks: what ``manage.py check`` says of pulse
+- connections: closes old connections around handlers
 - management: the command ``manage.py pulse_worker``
 - migrations: installs the schema
 - settings: ``PULSE`` in the settings module
@@ -15,6 +16,7 @@ pulse in a Django project: ``"pulse.contrib.django"`` in INSTALLED_APPS, and han
 from __future__ import annotations
 
 from pulse.app.app import App
+from pulse.contrib.django.connections import keep_fresh
 from pulse.contrib.django.settings import settings_and_problems
 from pulse.contrib.django.submitting import client, submit, submit_many
 
@@ -22,3 +24,4 @@ __all__ = ["app", "client", "submit", "submit_many"]
 
 _settings, _problems = settings_and_problems()
 app = App(codec=None if _problems else _settings.codec)  # with problems nothing runs but `manage.py check`, which tells
+keep_fresh(app)

@@ -18,7 +18,8 @@ from django.conf import settings as django_settings  # type: ignore[import-untyp
 from django.core import checks  # type: ignore[import-untyped]
 from django.db import DatabaseError  # type: ignore[import-untyped]
 
-from pulse.contrib.django.settings import connection_of, settings_and_problems
+from pulse.contrib.django.connections import connection_of
+from pulse.contrib.django.settings import settings_and_problems
 
 __all__ = ["check_database", "check_link", "check_schema", "check_settings", "register_checks"]
 

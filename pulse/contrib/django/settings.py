@@ -18,7 +18,8 @@ from django.conf import settings as django_settings  # type: ignore[import-untyp
 from django.core.signals import setting_changed  # type: ignore[import-untyped]
 from django.db import connections  # type: ignore[import-untyped]
 
-from pulse.client.discovery import Remote, find_servers, patience
+from pulse.client.discovery import CONNECT_TIMEOUT, Remote, find_servers
+from pulse.common.duration import seconds_of
 from pulse.common.text import similar_names
 from pulse.errors import ConfigError, PulseError
 from pulse.security.codec import Codec, checked
@@ -26,8 +27,6 @@ from pulse.security.codec import Codec, checked
 __all__ = [
     "ProjectSettings",
     "after_changes",
-    "close_connections",
-    "connection_of",
     "project_settings",
     "read_settings",
     "settings_and_problems",
@@ -72,20 +71,13 @@ class ProjectSettings:
         return found if isinstance(found, Remote) else str(found)
 
     @property
-    def connect_timeout_s(self) -> float:
-        """How long clients wait for a server."""
-        return patience(None, None, 0.0, {**os.environ, **self.environment}).connect_s
-
-
-def connection_of(alias: str) -> Any:  # noqa: ANN401 - Django has no types
-    """The connection of this thread to a database in DATABASES."""
-    every: Any = connections
-    return every[alias]
-
-
-def close_connections() -> None:
-    """Close all connections of this thread."""
-    connections.close_all()
+    def connect_timeout_s(self) -> float | None:
+        """How long clients wait for a server; None: as the environment says."""
+        text = self.environment.get(CONNECT_TIMEOUT)
+        try:
+            return None if text is None else seconds_of(text, zero=True)
+        except ValueError as error:
+            raise ConfigError(f"CONNECT_TIMEOUT_S is {text!r:.60}: {error}") from None
 
 
 def after_changes(forget: Callable[[], None]) -> None:

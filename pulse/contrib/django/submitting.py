@@ -11,7 +11,8 @@ from pulse import sql
 from pulse.app.call import Call, HandlerRef
 from pulse.client.client import Client
 from pulse.client.requests import JobOptions, NewJob
-from pulse.contrib.django.settings import after_changes, connection_of, project_settings
+from pulse.contrib.django.connections import connection_of
+from pulse.contrib.django.settings import after_changes, project_settings
 from pulse.errors import ConfigError
 
 __all__ = ["client", "submit", "submit_many"]

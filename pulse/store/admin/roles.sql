@@ -4,7 +4,7 @@
 --
 --   :"owner"   owns the schema and all that is in it: its members may upgrade
 --   :"server"  what the supervisor, its actors and `pulse doctor` need: no DDL, no TRUNCATE
---   :"submit"  calls pulse.submit and pulse.submit_many, and reads nothing of any job
+--   :"submit"  calls pulse.submit and pulse.submit_many, and completes attempts that it runs; it reads nothing of any job
 --   :"read"    reads all but args, checkpoints, progress and results
 --
 -- Three parts, each of which may be repeated: the roles (which takes CREATEROLE), the owner, the grants. Names are filled in as
@@ -112,7 +112,7 @@ GRANT SELECT (name, topic, max_attempts, timeout_s) ON pulse.handlers TO :"submi
 GRANT SELECT (topic, max_attempts, timeout_s) ON pulse.topics TO :"submit";
 GRANT SELECT, UPDATE ON SEQUENCE pulse.work_notified TO :"submit";
 GRANT EXECUTE ON FUNCTION pulse.submit, pulse.submit_many, pulse.time_problem, pulse.is_stored, pulse.is_stored_unseen,
-    pulse.notify_work, pulse.resolved_options, pulse.tell, pulse.uuid7 TO :"submit";
+    pulse.notify_work, pulse.resolved_options, pulse.tell, pulse.uuid7, pulse.check_attempt, pulse.complete_attempt TO :"submit";
 
 GRANT SELECT (id, submitted_at, next_run_at, started_at, lease_until, completed_at, occurrence, expires_at, timeout_s, schedule_id, attempts,
     uncharged, max_attempts, crashes, status, priority, topic, name, locked_by, ran_by, last_error, traceparent) ON pulse.jobs TO :"read";

@@ -1,9 +1,9 @@
-"""What ``pulse_server`` does to its database: it empties it after a test, and lets the time pass."""
+"""What ``pulse.testing`` does to databases: empties them after a test, lets the time pass, and reads a test's jobs."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pulse.store.statements import STATEMENTS
 
@@ -11,6 +11,10 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from pulse.store.operators.jobs import Connections
+
+# For connections of a test's own, whatever their driver: without asyncpg this module can be imported, too.
+SEE_JOBS: Final = STATEMENTS["see_jobs"].sql
+END_IN_TEST: Final = STATEMENTS["end_in_test"].sql
 
 
 class NextOccurrence(NamedTuple):

@@ -190,3 +190,31 @@ FROM pulse.schedules s WHERE s.error IS NULL;
 -- What:    let the schedules that an application declares wait, or not.   Args: $1 paused boolean.
 -- Guard:   none: no other session writes.   Returns: nothing.
 UPDATE pulse.schedules s SET paused = $1 WHERE s.declared_by IS NOT NULL AND s.paused <> $1;
+
+
+-- name: see_jobs :one
+-- What:    the jobs that a test sees in its own transaction. One text goes in and one comes out: the connection is the test's.
+-- Args:    $1 any text.   Guard: none: reads.   Returns: an array of rows as JSON text, the oldest first; times in Unix seconds.
+SELECT CAST(coalesce(jsonb_agg(to_jsonb(j) || jsonb_build_object(
+    'args', CAST(j.args AS text), 'result', CAST(j.result AS text), 'progress', CAST(j.progress AS text),
+    'submitted_at', extract(epoch FROM j.submitted_at), 'next_run_at', extract(epoch FROM j.next_run_at),
+    'started_at', extract(epoch FROM j.started_at), 'completed_at', extract(epoch FROM j.completed_at),
+    'expires_at', extract(epoch FROM j.expires_at), 'occurrence', extract(epoch FROM j.occurrence),
+    'lease_until', extract(epoch FROM j.lease_until),
+    'is_due', j.status IN ('PENDING', 'RETRYING') AND j.next_run_at <= clock_timestamp()
+) ORDER BY j.submitted_at, j.id), '[]') AS text) AS jobs
+FROM pulse.jobs j WHERE $1 <> '';
+
+
+-- name: end_in_test :one
+-- What:    write how jobs have ended that a test has run in its own transaction, which it will roll back.
+-- Args:    $1 JSON text: an array of rows.
+-- Guard:   status; the transaction is the test's, so nobody else has seen the jobs.   Returns: an id.
+UPDATE pulse.jobs j
+SET status = CAST(d.status AS pulse.job_status), attempts = d.attempts, uncharged = d.uncharged, result = d.result,
+    progress = d.progress, last_error = d.last_error, ran_by = d.ran_by, started_at = clock_timestamp(),
+    completed_at = clock_timestamp()
+FROM jsonb_to_recordset(CAST(CAST($1 AS text) AS jsonb)) AS d(
+    id uuid, status text, attempts int, uncharged int, result jsonb, progress jsonb, last_error text, ran_by text)
+WHERE j.id = d.id AND j.status IN ('PENDING', 'RETRYING')
+RETURNING CAST(j.id AS text) AS id;

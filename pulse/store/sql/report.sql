@@ -31,6 +31,21 @@ WITH gone AS (
 SELECT count(*) AS gone FROM gone;
 
 
+-- name: forget_completed :one
+-- What:    delete those of these jobs, too, that their handlers have completed by pulse.complete_attempt.
+-- Args:    $1 ids text, $2 attempts text, $3 workers text[] (same length, sorted by id)
+-- Guard:   id, status, ran_by, attempts.   Returns: how many were deleted.
+WITH gone AS (
+    DELETE FROM pulse.jobs j
+    USING unnest($1::text::uuid[], $2::text::int[], $3::text[]) AS d(id, attempt, worker)
+    WHERE j.id BETWEEN d.id AND d.id AND j.status::text = 'COMPLETED' AND j.ran_by = d.worker AND j.attempts = d.attempt
+    RETURNING j.id
+), history AS (
+    DELETE FROM pulse.attempts a USING gone g WHERE a.job_id BETWEEN g.id AND g.id
+)
+SELECT count(*) AS gone FROM gone;
+
+
 -- name: completed_at_attempt :many
 -- What:    which of these attempts completed their jobs: then the report was a repeated one.
 -- Args:    $1 ids text, $2 attempts text

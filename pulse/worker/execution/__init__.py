@@ -4,6 +4,7 @@ One attempt: the handler, its deadlines, its stack.
 - attempt: an attempt that this process holds, until the server has its result
 - deadlines: finds handlers that have run, or been silent, for too long
 - failure_hooks: calls the hooks of an app for an attempt that failed
+- late_endings: logs how handlers end that have completed their jobs themselves
 - runner: calls handlers: async ones as tasks, plain ones in threads
 - stacks: shows where a handler is: its coroutines, its threads
 - wakeup: wakes a waiting task, from the loop, a thread or a signal handler

@@ -7,6 +7,8 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from functools import partial
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, Final, Literal, Protocol, TypeAlias
 from uuid import UUID
@@ -15,13 +17,15 @@ import msgspec
 
 from pulse.app.context import CURRENT, Context, Link, Previous
 from pulse.app.handler import Handler
-from pulse.app.outcome import RELEASED, Discard, Outcome, RetryAfter, classify, stalled, timed_out
+from pulse.app.outcome import DONE, RELEASED, Discard, Outcome, RetryAfter, classify, stalled, timed_out
 from pulse.app.retry_on import retried
+from pulse.app.transactions.fence import AttemptFence, FencePhase
 from pulse.common import json_text
 from pulse.common.json_text import JsonValue
 from pulse.logs import LOGGED
 from pulse.protocol import Assignment
 from pulse.security.codec import BY, UnreadableError, seal, unseal
+from pulse.worker.execution.late_endings import note_late
 
 __all__ = ["HUNG", "Attempt", "Pair", "Phase", "StopReason", "Task", "arguments_for", "wants_isolation"]
 
@@ -72,6 +76,7 @@ class Attempt:
         told_s: When it last reported progress or a checkpoint, monotonic.
         stall_s: Longest time without progress: its handler's, else its topic's; None: no limit.
         stack: The stack of a handler that passed a limit.
+        fence: What its fenced transactions have come to; None: its handler has asked for none.
     """
 
     __slots__ = (
@@ -81,6 +86,7 @@ class Attempt:
         "called_s",
         "checkpoint",
         "checkpoint_saved",
+        "fence",
         "handler",
         "in_thread",
         "isolated",
@@ -126,6 +132,7 @@ class Attempt:
         self.in_thread = False
         self.args: Mapping[str, Any] = _NO_ARGS
         self.stack: str | None = None
+        self.fence: AttemptFence | None = None
         self.stall_s = None if handler is None else handler.stall_s
         if job.extra is not None and self.stall_s is None and "stall_s" in job.extra:
             of_topic = _decode(job.extra["stall_s"])
@@ -175,8 +182,36 @@ class Attempt:
         self.stopped = self.stopped or reason
         self.lost = self.lost or reason == "lost"
 
+    @property
+    def is_completed(self) -> bool:
+        """Whether its handler has completed the job by a fenced transaction."""
+        return self.fence is not None and self.fence.phase == "completed"
+
+    def fence_for(self, worker: str, told: Callable[[Attempt, FencePhase], None]) -> AttemptFence:
+        """
+        The fence for its transactions, made when it is first wanted.
+
+        Args:
+            worker: Identity of the worker.
+            told: Called with each new phase.
+        """
+        if self.fence is None:
+            self.fence = AttemptFence(worker, lambda: self.progress, partial(told, self))
+        return self.fence
+
+    def fenced_apart(self, phase: FencePhase) -> None:
+        """Its process has told how far a fenced transaction has come."""
+        self.fence_for("", _nobody).move(phase)
+
+    def keep_progress(self, text: str) -> None:
+        """Its handler, in a process of its own, has reported progress."""
+        self.progress = text
+
     def ending(self, value: object) -> Outcome:
         """The outcome, from what the handler returned, or the exception that ended it."""
+        if self.is_completed:
+            note_late(self.job.name, value)
+            return DONE
         ending = self._ending(value)
         codec = None if self.handler is None else self.handler.codec
         if codec is None or ending.outcome != "ok" or not isinstance(ending.detail, str):
@@ -299,11 +334,11 @@ class _AttemptContext(Context):
         return value
 
 
+for _name in ("attempt", "name", "topic"):  # these are as quickly read as made
+    setattr(_AttemptContext, _name, property(attrgetter(f"_attempt.job.{_name}")))
+
 _FIELDS: Final[Mapping[str, Callable[[Attempt], object]]] = {
     "job_id": lambda attempt: UUID(bytes=attempt.job.id),
-    "attempt": lambda attempt: attempt.job.attempt,
-    "name": lambda attempt: attempt.job.name,
-    "topic": lambda attempt: attempt.job.topic,
     "deadline": Attempt.deadline,
     "occurrence": Attempt.occurrence,
     "previous": Attempt.previous,
@@ -311,6 +346,10 @@ _FIELDS: Final[Mapping[str, Callable[[Attempt], object]]] = {
     "link": lambda attempt: attempt.make_link(attempt),
     "codec": lambda attempt: None if attempt.handler is None else attempt.handler.codec,
 }
+
+
+def _nobody(_attempt: Attempt, _phase: FencePhase) -> None:
+    """It is not told on."""
 
 
 def wants_isolation(extra: Mapping[str, msgspec.Raw]) -> bool:

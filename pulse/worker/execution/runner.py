@@ -23,11 +23,12 @@ from pulse.app.handler import Handler
 from pulse.app.hooks.middleware import Layers, wrapped
 from pulse.app.outcome import RELEASED, Outcome
 from pulse.app.tracing import Tracing
+from pulse.app.transactions.fence import AttemptFence, FencePhase
 from pulse.worker.execution.attempt import Attempt, arguments_for
 from pulse.worker.execution.failure_hooks import counts, tell_failure
 from pulse.worker.execution.wakeup import WakeupEvent
 
-__all__ = ["AttemptOwner", "Runner", "RunnerOwner", "call_plain", "interrupt", "is_failure", "make_runner"]
+__all__ = ["AttemptOwner", "Runner", "RunnerOwner", "call_plain", "fence_of", "interrupt", "is_failure", "make_runner"]
 
 SLICE_S: Final = 0.01  # then results are sent and frames are read before more handlers are called
 
@@ -35,9 +36,17 @@ SLICE_S: Final = 0.01  # then results are sent and frames are read before more h
 class AttemptOwner(Protocol):
     """The owner of a handler's context; may be called from any thread."""
 
+    @property
+    def identity(self) -> str | None:
+        """Identity of this worker by the server; None: the server does not tell."""
+        ...
+
     def lease_lost(self, attempt: Attempt) -> bool:
         """Whether the attempt no longer holds its job, or its lease has passed unanswered."""
         ...
+
+    def fenced(self, attempt: Attempt, phase: FencePhase) -> None:
+        """A fenced transaction of the handler has come that far."""
 
     def progressed(self, attempt: Attempt, text: str) -> None:
         """The handler reported progress."""
@@ -319,6 +328,11 @@ def is_failure(ending: Outcome, error: BaseException) -> bool:
     return ending.outcome == "error" and not isinstance(error, asyncio.CancelledError)
 
 
+def fence_of(attempt: Attempt, owner: AttemptOwner) -> AttemptFence | None:
+    """The fence of *attempt*, made when it is first wanted; None: the server has not named this worker."""
+    return None if owner.identity is None else attempt.fence_for(owner.identity, owner.fenced)
+
+
 class _AttemptLink:
     """Connects one context to the worker."""
 
@@ -327,6 +341,14 @@ class _AttemptLink:
     def __init__(self, owner: RunnerOwner, attempt: Attempt) -> None:
         self._attempt = attempt
         self._owner = owner
+
+    @property
+    def worker(self) -> str | None:
+        return self._owner.identity
+
+    @property
+    def fence(self) -> AttemptFence | None:
+        return fence_of(self._attempt, self._owner)
 
     @property
     def lease_lost(self) -> bool:

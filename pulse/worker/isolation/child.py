@@ -27,14 +27,16 @@ from pulse.app.handler import Handler
 from pulse.app.hooks.lifespan import StartupError, running
 from pulse.app.outcome import Outcome
 from pulse.app.tracing import for_cell
+from pulse.app.transactions.fence import AttemptFence, FencePhase
 from pulse.system import log_sink, processes
 from pulse.worker.execution import stacks
 from pulse.worker.execution.attempt import HUNG, Attempt, Phase, arguments_for
 from pulse.worker.execution.failure_hooks import log_hook
-from pulse.worker.execution.runner import call_plain, interrupt, is_failure, make_runner
+from pulse.worker.execution.runner import call_plain, fence_of, interrupt, is_failure, make_runner
 from pulse.worker.isolation.messages import (
     Begun,
     CellCheckpoint,
+    CellFence,
     CellJob,
     CellProgress,
     CellReader,
@@ -107,6 +109,7 @@ class CellProcess:
         self._sending = threading.Lock()  # threads of the handler may report progress
         self._reading = threading.Lock()
         self._lease_lost = False
+        self.identity: str | None = None
         self._tracing = for_cell()
         self._lives_on = False  # for what the app wants called at the end
 
@@ -115,6 +118,7 @@ class CellProcess:
         (work, *orders) = self._receive_first()
         if not isinstance(work, CellJob):
             raise TypeError(f"the first message is no work: {work!r:.100}")
+        self.identity = work.worker
         handler = limited(self._app.handlers[work.job.name], self._stack_fd)
         attempt = self._attempt = Attempt(work.job, handler, time.monotonic())
         attempt.phase = Phase.STARTED
@@ -148,8 +152,13 @@ class CellProcess:
         """Whether the attempt no longer holds its job, or its lease has passed unanswered."""
         return attempt.lost or self._lease_lost
 
-    def progressed(self, attempt: Attempt, text: str) -> None:  # noqa: ARG002 - there is but one
+    def fenced(self, attempt: Attempt, phase: FencePhase) -> None:  # noqa: ARG002 - there is but one
+        """A fenced transaction of the handler has come that far."""
+        self._send(frame(CellFence(phase)))
+
+    def progressed(self, attempt: Attempt, text: str) -> None:
         """The handler reported progress."""
+        attempt.keep_progress(text)
         self._send(frame(CellProgress(text)))
 
     def checkpointed(self, attempt: Attempt, text: str) -> None:  # noqa: ARG002 - there is but one
@@ -268,6 +277,16 @@ class _PlainLink:
     def __init__(self, cell: CellProcess, attempt: Attempt) -> None:
         self._cell = cell
         self._attempt = attempt
+
+    @property
+    def worker(self) -> str | None:
+        """Identity of the worker."""
+        return self._cell.identity
+
+    @property
+    def fence(self) -> AttemptFence | None:
+        """The fence of this attempt."""
+        return fence_of(self._attempt, self._cell)
 
     @property
     def lease_lost(self) -> bool:

@@ -12,6 +12,7 @@ from typing import Final, Generic, TypeAlias, TypeVar
 import msgspec
 
 from pulse.app.outcome import OutcomeName
+from pulse.app.transactions.fence import FencePhase
 from pulse.protocol import Assignment
 from pulse.worker.execution.attempt import StopReason
 
@@ -20,6 +21,7 @@ __all__ = [
     "Begun",
     "CellCheckpoint",
     "CellEnded",
+    "CellFence",
     "CellJob",
     "CellProgress",
     "CellReader",
@@ -92,9 +94,10 @@ class CellEnded(_Message, frozen=True, tag="Ended"):
 
 
 class CellJob(_Message, frozen=True, tag="Work"):
-    """To a cell, first: the job."""
+    """To a cell, first: the job, and the identity of the worker."""
 
     job: Assignment
+    worker: str | None = None
 
 
 class Interrupt(_Message, frozen=True):
@@ -125,6 +128,12 @@ class CellCheckpoint(_Message, frozen=True, tag="Saved"):
     text: str
 
 
+class CellFence(_Message, frozen=True):
+    """From a cell: how far a fenced transaction of its handler has come."""
+
+    phase: FencePhase
+
+
 class CellStack(_Message, frozen=True, tag="Where"):
     """From a cell that was interrupted: where its handler waited."""
 
@@ -140,7 +149,7 @@ class CellResult(_Message, frozen=True, tag="Result"):
 
 FromZygote: TypeAlias = Ready | Failed | Forked | CellRefused | CellEnded
 ToCell: TypeAlias = CellJob | Interrupt | Lease
-FromCell: TypeAlias = Begun | CellProgress | CellCheckpoint | CellStack | CellResult
+FromCell: TypeAlias = Begun | CellProgress | CellCheckpoint | CellFence | CellStack | CellResult
 
 MessageT = TypeVar("MessageT")
 

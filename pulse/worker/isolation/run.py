@@ -13,7 +13,7 @@ from uuid import UUID
 
 import anyio
 
-from pulse.app.outcome import RELEASED, Detail, Outcome
+from pulse.app.outcome import DONE, RELEASED, Detail, Outcome
 from pulse.app.tracing import Spans, with_parent
 from pulse.system import processes
 from pulse.system.failure_log import Log
@@ -26,6 +26,7 @@ from pulse.worker.isolation.messages import (
     Begun,
     CellCheckpoint,
     CellEnded,
+    CellFence,
     CellJob,
     CellProgress,
     CellReader,
@@ -191,7 +192,8 @@ class CellRun:
 
     async def _begin(self) -> None:
         job = self.attempt.job
-        await self._send(frame(CellJob(job if self._span is None else with_parent(job, self._span))))
+        job = job if self._span is None else with_parent(job, self._span)
+        await self._send(frame(CellJob(job, self._owner.identity)))
         with anyio.move_on_after(BEGIN_S):
             await self._began.wait()
         if not self._began.is_set():
@@ -241,6 +243,8 @@ class CellRun:
                 self._owner.progressed(attempt, message.text)
             case CellCheckpoint():
                 self._owner.checkpointed(attempt, message.text)
+            case CellFence():
+                attempt.fenced_apart(message.phase)
             case CellStack():
                 self._where = message.text
             case CellResult():
@@ -304,6 +308,8 @@ class CellRun:
     # How it ended.
 
     def _ending(self) -> Outcome:
+        if self.attempt.is_completed:
+            return DONE  # however its process has ended
         if self._result is not None:
             return Outcome(self._result.outcome, cast("Detail", self._result.detail))
         if self.attempt.stopped is not None:

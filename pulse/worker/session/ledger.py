@@ -161,6 +161,8 @@ class Ledger:
         if attempt is None:
             return None
         if reason == "lost":
+            if attempt.fence is not None and attempt.fence.phase:
+                return None  # it has completed its job itself, or is about to
             attempt.lost = True
         match attempt.phase:
             case Phase.QUEUED:

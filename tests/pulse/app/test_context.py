@@ -18,6 +18,9 @@ def anyio_backend(request: pytest.FixtureRequest) -> str:
 
 
 class Heard:
+    worker = None
+    fence = None
+
     def __init__(self) -> None:
         self.lease_lost = False
         self.cancelled = False

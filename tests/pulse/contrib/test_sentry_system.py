@@ -37,7 +37,7 @@ class Sink:
                 self.end_headers()
                 self.wfile.write(b"{}")
 
-            def log_message(self, *_: object) -> None:
+            def log_message(self, format: str, *args: object) -> None:
                 """Quietly."""
 
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Taker)

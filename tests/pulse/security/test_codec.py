@@ -189,6 +189,7 @@ def test_what_a_client_reads() -> None:
 
 class Kept:
     lease_lost = cancelled = False
+    worker = fence = None
 
     def __init__(self) -> None:
         self.told: list[str] = []

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 import warnings
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -96,6 +95,8 @@ def test_a_job_gets_its_arguments_and_its_result_as_in_a_worker(inline: Inline) 
     job = inline.run(resize, Path("a.png"), Size(3, 4))
     assert (job.status, job.result, job.topic, job.attempts) == ("COMPLETED", {"width": 3, "height": 4}, "images", 1)
     assert job.result_as(Size) == Size(3, 4)
+    with pytest.raises(pulse.BadRequestError, match=r"^resize: args are given beside those of the call$"):
+        inline.run(pulse.call(resize, Path("a.png"), Size(3, 4)), 3)  # type: ignore[call-overload]
     assert job.progress_reports == ({"value": 0.5, "text": "half way"},)
     assert job.error is None
 
@@ -292,6 +293,9 @@ async def test_in_an_event_loop_all_has_an_async_form(anyio_backend: str, inline
         assert await client.result(job_id, int) == 1
         await client.submit(resize, {"path": "b", "size": Size(2, 2)})
     assert [job.name for job in await inline.run_until_idle_async()] == ["resize"]
+    await client.submit(resize, {"path": "d", "size": Size(2, 2)}, delay_s=1, expires_in_s=2)
+    inline.advance(3)
+    assert [job.history[0].outcome for job in await inline.run_until_idle_async()] == ["expired"]
     await inline.async_client.submit(resize, {"path": "c", "size": Size(2, 2)})
     with pytest.raises(InlineError, match="resize is async, and an event loop runs here"):
         inline.run_until_idle()
@@ -334,114 +338,3 @@ def test_a_handler_is_a_function_to_be_called_with_a_context() -> None:
     ctx.progress(0.5)
     assert (ctx.link.checkpoints, ctx.link.progress_reports, ctx.cancelled) == ([1], [{"value": 0.5}], True)
     assert not ctx.lease_lost
-
-
-# Hooks.
-
-
-class Store:
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-
-def _with_hooks() -> tuple[pulse.App, list[str]]:
-    inner, seen = pulse.App(), list[str]()
-
-    @inner.lifespan
-    async def store() -> AsyncIterator[Store]:
-        seen.append("open")
-        yield Store("real")
-        seen.append("closed")
-
-    @inner.on_startup
-    def start() -> None:
-        seen.append("start")
-
-    @inner.middleware
-    async def loud(ctx: pulse.Context, call_next: pulse.CallNext) -> object:
-        seen.append(f"{ctx.name} {dict(ctx.args)}")
-        return f"{await call_next()}!"
-
-    @inner.middleware
-    def plain(ctx: pulse.Context, call_next: Callable[[], object]) -> object:
-        return f"{call_next()}?"
-
-    @inner.on_failure
-    async def failed(ctx: pulse.Context, error: BaseException) -> None:
-        seen.append(f"{ctx.name}: {error}")
-
-    @inner.handler("keep")
-    def keep(item: str, store: Store = pulse.provided()) -> str:
-        return f"{item} in {store.name} of {pulse.current().name} in {threading.current_thread() is MAIN}"
-
-    @inner.handler("look")
-    async def look(item: str, store: Store = pulse.provided()) -> str:
-        return f"{item} in {store.name} of {pulse.current().name}"
-
-    @inner.handler("fail", max_attempts=1)
-    def fail() -> None:
-        raise ValueError("no")
-
-    return inner, seen
-
-
-MAIN: Final = threading.main_thread()
-
-
-def test_hooks_are_around_handlers_and_tests_give_values() -> None:
-    inner, seen = _with_hooks()
-    inline = Inline(inner)
-    assert inline.run_job(inline.submit("keep", {"item": "a"})).result == "a in real of keep in True?!"
-    assert inline.run_job(inline.submit("look", {"item": "a"})).result == "a in real of look!"
-    inline.values[Store] = Store("fake")
-    assert inline.run_job(inline.submit("keep", {"item": "b"})).result == "b in fake of keep in True?!"
-    assert inline.run_job(inline.submit("fail")).status == "DEAD_LETTERED"
-    assert seen == [
-        "open", "keep {'item': 'a'}", "closed", "open", "look {'item': 'a'}", "closed", "keep {'item': 'b'}", "fail {}",
-        "fail: no",
-    ]  # fmt: skip
-    with pytest.raises(pulse.NoHandlerError):
-        pulse.current()
-
-
-@pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])
-async def test_hooks_run_in_the_loop_of_the_test(anyio_backend: str) -> None:
-    inner, seen = _with_hooks()
-    inline = Inline(inner)
-    job = await inline.run_job_async(inline.submit("keep", {"item": "a"}))
-    assert job.result == "a in real of keep in False?!"
-    await inline.run_job_async(inline.submit("fail"))
-    assert seen == ["open", "keep {'item': 'a'}", "closed", "fail {}", "fail: no"]
-    with pytest.raises(InlineError, match="keep is async, and an event loop runs here"):
-        inline.run_job(inline.submit("keep", {"item": "a"}))
-    with pytest.raises(pulse.NoHandlerError):
-        pulse.current()
-
-
-def test_plain_handlers_with_plain_hooks_need_no_loop() -> None:
-    inner = pulse.App()
-
-    @inner.middleware
-    def plain(ctx: pulse.Context, call_next: Callable[[], object]) -> object:
-        return f"{call_next()}?"
-
-    @inner.handler("where")
-    def where() -> str:
-        with pytest.raises(RuntimeError):
-            anyio.get_cancelled_exc_class()
-        return "in the test"
-
-    assert Inline(inner).run(where).result == "in the test?"
-
-
-def test_a_lifespan_that_fails_fails_the_attempt() -> None:
-    inner = pulse.App()
-
-    @inner.lifespan
-    async def store() -> AsyncIterator[Store]:
-        yield Store(Path("/dev/null/no").read_text())
-
-    @inner.handler("keep", max_attempts=1)
-    def keep(store: Store = pulse.provided()) -> None: ...
-
-    assert str(Inline(inner).run(keep).last_error).startswith("NotADirectoryError")

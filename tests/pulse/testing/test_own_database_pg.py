@@ -29,6 +29,16 @@ def double(ctx: pulse.Context, number: int) -> int:
     return 2 * number
 
 
+@app.on_dead_letter
+def bury(job: pulse.FailedJob) -> str:
+    return job.name
+
+
+@app.handler("never")
+def never() -> None:
+    raise pulse.Discard("never")
+
+
 @app.handler("chain")
 def chain(left: int) -> None:
     if left:
@@ -70,6 +80,8 @@ async def test_jobs_run_in_the_transaction_that_submitted_them(kind: str, dsn: s
             assert await _run(mine) == []
             assert [one.status for one in await _submitted(mine)] == ["COMPLETED", "PENDING", "PENDING"]
             assert repr(await _submitted(mine, "mail")).startswith("<no job mail(), but double(number=21) COMPLETED")
+            await mine.submit(never)
+            assert [one.result for one in await _run(mine)] == [None, "never"]
             raise LookupError
 
         with pytest.raises(LookupError):

@@ -87,6 +87,16 @@ def test_what_hangs_at_the_end_does_not_keep_the_process_of_a_job(lines: Path) -
         lines.with_name("hangs").unlink()
 
 
+@pytest.mark.rest
+def test_what_blocks_the_loop_at_the_end_does_not_keep_the_process(lines: Path) -> None:
+    lines.with_name("blocks").touch()
+    with at_work(app=APP, env=env(lines)) as (_, pool):
+        pool.terminate()
+        assert pool.wait() == 0
+        assert "a function that is no coroutine hangs" in pool.stderr
+        assert "pool_killed_rest" not in pool.stderr
+
+
 def test_an_isolated_job_tells_its_failure(lines: Path) -> None:
     with at_work(app=APP, env=env(lines)) as (child, _):
         assert run(child, job("fail-apart"))[0] == "error"

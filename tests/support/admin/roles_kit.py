@@ -25,6 +25,7 @@ FUNCTIONS: Final = frozenset(
         "backoff_s", "check_schedule", "checked_priority", "create_schedule", "delete_schedule", "time_problem", "is_stored",
         "is_stored_unseen", "jittered", "note", "notify_work", "open_gate", "pause_schedule", "resolved_options",
         "resume_schedule", "set_schedule", "set_topic", "submit", "submit_many", "tell", "tell_topics", "trigger_schedule", "update_schedule", "uuid7",
+        "check_attempt", "complete_attempt",
     }
 )  # fmt: skip
 SECRET: Final = {"jobs": {"args", "result", "progress", "checkpoint"}, "attempts": {"progress"}, "schedules": {"args"}}
@@ -58,6 +59,7 @@ CALLS: Final = {
     },
     "submit": {
         "submit", "submit_many", "time_problem", "is_stored", "is_stored_unseen", "notify_work", "resolved_options", "tell", "uuid7",
+        "check_attempt", "complete_attempt",
     },
     "read": set[str](),
     "public": set[str](),

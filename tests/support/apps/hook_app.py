@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Final
@@ -17,6 +18,8 @@ app = pulse.App()
 LINES: Final = Path(os.environ["HOOK_LINES"])
 BROKEN: Final = LINES.with_name("broken")  # while it exists, the database is away
 HANGS: Final = LINES.with_name("hangs")  # while it exists, the end of the lifespan is
+
+BLOCKS: Final = LINES.with_name("blocks")  # while it exists, a plain hook blocks the loop at the end
 
 
 def note(text: str) -> None:
@@ -112,6 +115,8 @@ async def stop() -> None:
 @app.on_shutdown
 def stop_plain() -> None:
     note("stop plain")
+    while BLOCKS.exists():
+        time.sleep(0.01)
 
 
 @app.middleware

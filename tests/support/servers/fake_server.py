@@ -246,7 +246,7 @@ class FakeServer:
         }  # fmt: skip
         if heard.body["role"] == "worker":
             peer.session = self.sessions.setdefault(heard.body["worker"], peer.session)
-            body |= {"session": peer.session, "lost": self.lost}
+            body |= {"session": peer.session, "lost": self.lost, "worker": f"fake/{heard.body['worker']}"}
         peer.send("welcome", heard.request, body)
         with self._changed:
             self._new.append(peer)

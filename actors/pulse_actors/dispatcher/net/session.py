@@ -250,7 +250,7 @@ class PeerSession:
             pidfd, self._pidfd = self._pidfd, None
             process_watch.watch(worker, pidfd, self._connection.hear_out)
         lost = None if holds is None else sorted(listed - holds.keys())
-        answer = {"session": worker.facts.session, "lost": lost}
+        answer = {"session": worker.facts.session, "lost": lost, "worker": self._identity}
         self._connection.send("welcome", request, self._welcome() | answer)
 
     async def _handle(self, frame: Frame, tasks: anyio.abc.TaskGroup) -> None:

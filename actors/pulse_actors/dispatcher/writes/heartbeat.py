@@ -129,6 +129,9 @@ class HeartbeatWriter:
             wanted = [await self._renewals(beat, lookup) for beat in beats]
             held = [self._held(renewals) for renewals in wanted]
             written = await write([renewal for some in wanted for renewal in some])
+            gone = [(one.id, one.attempt) for some in wanted for one in some if (one.id, one.attempt) not in written]
+            if gone:  # a handler that has completed its job by a fenced transaction may still run
+                written |= await self._store.completed_already(gone)
         except UnavailableError as error:
             for beat in beats:
                 beat.link.send("error", beat.request, {"code": error.code, "message": error.message})

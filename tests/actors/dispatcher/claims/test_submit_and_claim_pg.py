@@ -73,7 +73,8 @@ async def test_a_pause(store: Store, connection: Sql, paused: str | None, until:
     claims, woken = await insert(store, [one])
     assert [claim.id for claim in claims] == ([one.id] if runs else [])
     assert woken == ([] if runs else [Wake(TOPIC, 3, NOW.timestamp(), 1)])
-    assert (await read(connection, one.id or b""))["status"] == ("RUNNING" if runs else "PENDING")
+    row = await read(connection, one.id or b"")
+    assert (row["status"], row["started_at"] is not None) == (("RUNNING", True) if runs else ("PENDING", False))
 
 
 async def test_a_topic_that_they_do_not_serve(store: Store, connection: Sql) -> None:

@@ -221,6 +221,24 @@ async def test_what_an_operator_set_aside_stays_so(store: Store, connection: Sql
     assert {*await rows(connection)} == {job, third}
 
 
+async def test_what_is_refused_for_another_reason_stays_aside(store: Store, connection: Sql) -> None:
+    """A cause that has gone readmits the jobs that it kept from being claimed, and no others."""
+    jobs = [new_id() for _ in range(4)]
+    for job, sqlstate, statement in zip(
+        jobs,
+        ("XX001", "P0001", "XX001", "XX001"),
+        ("claim_jobs", "claim_jobs", "complete_jobs", "claim_jobs"),
+        strict=True,
+    ):
+        await connection.execute(
+            "INSERT INTO pulse.set_aside (job_id, sqlstate, statement, error) VALUES ($1, $2, $3, 'no')",
+            job.hex(), sqlstate, statement,
+        )  # fmt: skip
+    await connection.execute("UPDATE pulse.set_aside SET next_try_at = 'infinity' WHERE job_id = $1", jobs[3].hex())
+    await store.aside.readmit_like("XX001")
+    assert {*await rows(connection)} == {*jobs[1:]}
+
+
 async def test_each_has_its_turn(store: Store, connection: Sql) -> None:
     """The longest waiting one, by itself; two servers try different ones."""
     jobs = [await forge(connection) for _ in range(3)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import typing
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -10,7 +11,9 @@ from typing import Annotated, Any
 import pytest
 
 import pulse
+from pulse.app.hooks.lifespan import provided
 from pulse.app.hooks.middleware import Layers
+from pulse.app.hooks.registry import Hooks
 from pulse.errors import HandlerError
 
 
@@ -131,8 +134,11 @@ async def of_nobody() -> AsyncIterator[Nobody]:  # type: ignore[name-defined]  #
     yield Pool()
 
 
-async def itself() -> Pool:  # type: ignore[misc]
+async def itself() -> AsyncIterator[Pool]:
     yield Pool()
+
+
+itself.__annotations__["return"] = "Pool"  # what type checkers refuse as well
 
 
 async def of_text() -> AsyncIterator[str]:
@@ -165,15 +171,15 @@ async def decorated() -> AsyncIterator[Pool]:
     (of_anything, "args of jobs may be of type typing.Any, too"),
 ])  # fmt: skip
 def test_what_cannot_be_a_lifespan(function: Any, text: str) -> None:
-    app = pulse.App()
-    is_refused(lambda: app.lifespan(function), text)
-    assert app.hooks.lifespans == ()
+    hooks = Hooks()
+    is_refused(lambda: hooks.add_lifespan(function), text)
+    assert hooks.lifespans == ()
 
 
 def test_a_type_has_one_lifespan() -> None:
     """Those that yield nothing are as many as one likes."""
-    app = pulse.App()
-    app.lifespan(pool)
+    hooks = Hooks()
+    hooks.add_lifespan(pool)
 
     async def another() -> AsyncIterator[Pool]:
         yield Pool()
@@ -181,11 +187,18 @@ def test_a_type_has_one_lifespan() -> None:
     async def nothing() -> AsyncIterator[None]:
         yield
 
-    is_refused(lambda: app.lifespan(another), "pool yields <class 'tests.pulse.app.hooks.test_registry.Pool'> already")
-    app.lifespan(nothing)
-    app.lifespan(nothing)
-    assert len(app.hooks.lifespans) == 3
-    assert app.hooks.kinds == [Pool]
+    is_refused(
+        lambda: hooks.add_lifespan(another), "pool yields <class 'tests.pulse.app.hooks.test_registry.Pool'> already"
+    )
+
+    async def nothing_either() -> typing.AsyncIterator[None]:
+        yield
+
+    for _ in range(2):
+        hooks.add_lifespan(nothing)
+        hooks.add_lifespan(nothing_either)
+    assert len(hooks.lifespans) == 5
+    assert hooks.kinds == [Pool]
 
 
 def test_a_parameter_of_that_type_is_no_argument() -> None:
@@ -211,7 +224,7 @@ def test_what_was_not_provided_says_so() -> None:
 
     with pytest.raises(AttributeError, match=r"connection: pulse.provided\(\) is no value"):
         use().send(None)
-    assert repr(pulse.provided()) == "pulse.provided()"
+    assert repr(provided()) == "pulse.provided()"
 
 
 def test_an_annotation_for_type_checkers_only() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 from collections.abc import Iterator
 from typing import Any
 
@@ -101,6 +102,15 @@ async def test_a_schema_of_another_version(
     async with peer("Django", dsn):
         ((name, line),) = every(DEFAULT)
     assert (name, line.startswith(f"database 'default': {wrong}")) == ("pulse.E003", True), line
+
+
+async def test_the_sdk_alone_cannot_tell_the_version(
+    own_database: str, dsn: str, connection: Sql, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await connection.execute("UPDATE pulse.schema_version SET version = 99")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
+    async with peer("Django", dsn):
+        assert every(DEFAULT) == []
 
 
 async def test_a_role_without_rights(dsn: str, connection: Sql) -> None:

@@ -62,7 +62,7 @@ def test_the_settings_win_over_the_environment(monkeypatch: pytest.MonkeyPatch) 
         ({"PASSWORD": [PASSWORD]}, "PULSE['PASSWORD'] is ***: text is allowed"),
         ({"DATABASE": "jobs"}, "PULSE['DATABASE'] is 'jobs': an alias in DATABASES is allowed (default, other)"),
         ({"CONNECT": "ftp://there"}, "PULSE: 'ftp://there' is no address of a server: "),
-        ({"CONNECT_TIMEOUT_S": "soon"}, "PULSE: PULSE_CONNECT_TIMEOUT_S is 'soon': "),
+        ({"CONNECT_TIMEOUT_S": "soon"}, "PULSE: CONNECT_TIMEOUT_S is 'soon': "),
         ({"CODEC": 7}, "PULSE: codec is int; "),
     ],
     ids=lambda value: str(value) if isinstance(value, dict) and PASSWORD not in str(value) else "",

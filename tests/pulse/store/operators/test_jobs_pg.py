@@ -53,6 +53,14 @@ async def test_delete(store: Store, connection: Sql, status: str) -> None:
     assert {row["job_id"].bytes for row in await connection.fetch("SELECT job_id FROM pulse.attempts")} == left
 
 
+async def test_each_change_is_answered_as_itself(store: Store, connection: Sql) -> None:
+    jobs = {await forge(connection, priority=number): number for number in (1, 2, 3)}
+    changed = await store.change([*jobs], topic="u", now=at(1))
+    assert {job: (one.priority, found_of(one.wake).priority) for job, one in changed.items()} == {
+        job: (number, number) for job, number in jobs.items()
+    }
+
+
 @pytest.mark.parametrize("status", STATUSES)
 async def test_change(store: Store, connection: Sql, status: str) -> None:
     """A waiting job moves, and is due from now on; other statuses and other ids are left as they are."""

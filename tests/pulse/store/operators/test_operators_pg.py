@@ -174,7 +174,8 @@ async def test_handlers(store: Store, connection: Sql) -> None:
     (HandlerInfo(topic="y"), "0", True), (HandlerInfo(topic="x", max_attempts=1), "0", True),
     (HandlerInfo(topic="x", timeout_s=1.0), "0", True), (HandlerInfo(topic="x", max_crashes=1), "0", True),
     (HandlerInfo(topic="x", stall_s=1.0), "0", True), (HandlerInfo(topic="x", backoff="fixed:1"), "0", True),
-], ids=["same", "same, old", "topic", "attempts", "timeout", "crashes", "stall", "backoff"])  # fmt: skip
+    (HandlerInfo(topic="x", on_dead_letter="d"), "0", True), (HandlerInfo(topic="x", on_crash="c"), "0", True),
+], ids=["same", "old", "topic", "attempts", "timeout", "crashes", "stall", "backoff", "dead", "crash"])  # fmt: skip
 async def test_unchanged_handlers_are_rarely_written(
     store: Store, connection: Sql, said: HandlerInfo, age: str, written: bool
 ) -> None:
@@ -331,6 +332,12 @@ async def test_what_is_cleared(store: Store, connection: Sql) -> None:
     assert [row["topic"] for row in rows] == ["b", "c"]
     row = await connection.fetchrow("SELECT * FROM pulse.dispatch_control WHERE topic = 'a'")
     assert tuple(row or ()) == ("a", False, None, None, None, None)
+
+
+async def test_several_are_cleared_each_as_itself(store: Store) -> None:
+    for topic in ("a", "b"):
+        await store.gate.pause(topic, f"why {topic}", for_s=1.0, now=NOW)
+    assert {one[:2] for one in await store.gate.expire(now=at(2))} == {("a", "why a"), ("b", "why b")}
 
 
 async def test_one_that_is_prolonged_meanwhile_stays(store: Store, connection: Sql) -> None:

@@ -316,3 +316,16 @@ async def test_undeclare(store: Store, connection: Sql) -> None:
     rows = await connection.fetch("SELECT key FROM pulse.schedules WHERE undeclared_at IS NOT NULL")
     assert [row["key"] for row in rows] == ["three"]
     assert not await store.schedules.create(new(key="one"))
+
+
+@pytest.mark.parametrize(("next_at", "following_at", "reckon"), [
+    (at(60), None, True), (at(60), at(120), False), (None, None, False),
+])  # fmt: skip
+async def test_whose_next_time_is_to_be_computed_after_it_fired(
+    store: Store, connection: Sql, next_at: datetime | None, following_at: datetime | None, reckon: bool
+) -> None:
+    schedule = await made(store, kind="cron", cron="* * * * *", timezone="UTC", following_run_at=at(60))
+    next_us, following_us = (None if one is None else to_us(one) for one in (next_at, following_at))
+    [fired] = await store.schedules.fire([Firing(schedule.id, to_us(NOW), next_us, to_us(NOW), following_us)])
+    assert fired.verdict == "fired"
+    assert await connection.fetchval("SELECT reckon FROM pulse.schedules") == reckon

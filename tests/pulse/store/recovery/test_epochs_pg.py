@@ -126,6 +126,16 @@ async def test_an_id_that_is_submitted_again_begins_above_it(connection: Sql, st
         assert (row["attempts"], row["uncharged"]) == (claim.attempt, claim.uncharged)
 
 
+async def test_one_that_waits_has_no_tries(connection: Sql, store: Store) -> None:
+    """The floor counts from its first claim on."""
+    await raised(store, 2)
+    await store.gate.pause(TOPIC, None)
+    old = job(id=_own())
+    assert (await store.submit_and_claim([old], [TOPIC], [WORKER], [0], LEASE_S))[0] == []
+    row = await read(connection, old.id or b"")
+    assert (row["attempts"], row["uncharged"]) == (0, 0)
+
+
 async def test_what_is_told_of_claims_and_completions(connection: Sql, store: Store) -> None:
     """Claims before they are handed out, also those of a submit; completions when they are written."""
     await forge(connection)

@@ -191,9 +191,12 @@ async def test_who_wants_to_know_of_dead_letters_and_crashes(store: Store, conne
                 "id": str(UUID(bytes=job)), "name": name, "topic": "its own", "attempt": 1, "outcome": kind.value,
                 "error": "why",
             }  # fmt: skip
-    late = await forge(connection, name="n", expires_at=datetime.now(UTC) - timedelta(seconds=1))
+    late = await forge(
+        connection, name="n", topic="its own", priority=7, expires_at=datetime.now(UTC) - timedelta(seconds=1)
+    )
     await forge(connection, name="m", expires_at=datetime.now(UTC) - timedelta(seconds=1))
     assert len(await store.expire(10)) == 2
     (row,) = await connection.fetch("SELECT * FROM pulse.jobs WHERE name = 'dead'")
     told_of = json.loads(row["args"])["job"]
     assert (told_of["id"], told_of["outcome"]) == (str(UUID(bytes=late)), "expired")
+    assert (row["topic"], row["priority"], told_of["attempt"]) == ("its own", 7, 0)

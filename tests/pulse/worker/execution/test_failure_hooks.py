@@ -33,6 +33,8 @@ class Pool: ...
 class Office:
     """The owner of a runner, for one attempt at a time."""
 
+    identity = None
+
     def __init__(self) -> None:
         self.over = anyio.Event()
         self.ending: Outcome | None = None
@@ -52,6 +54,8 @@ class Office:
         self.told.append(text)
 
     checkpointed = progressed
+
+    def fenced(self, attempt: Attempt, phase: str) -> None: ...
 
 
 async def run(

@@ -30,6 +30,8 @@ def anyio_backend() -> str:
 
 
 class Office:
+    identity = None
+
     def __init__(self) -> None:
         self.endings: list[Outcome] = []
         self.errors: list[BaseException] = []
@@ -51,6 +53,9 @@ class Office:
 
     def lease_lost(self, attempt: Attempt) -> bool:
         return attempt.lost
+
+    def fenced(self, attempt: Attempt, phase: str) -> None:
+        """Not here."""
 
     def progressed(self, attempt: Attempt, text: str) -> None:
         """Not here."""

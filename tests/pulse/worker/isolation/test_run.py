@@ -51,6 +51,8 @@ def anyio_backend(request: pytest.FixtureRequest) -> str:
 
 
 class Office:
+    identity = "w"
+
     def __init__(self) -> None:
         self.said: list[object] = []
         self.ending: Outcome | None = None
@@ -69,6 +71,9 @@ class Office:
 
     def lease_lost(self, attempt: Attempt) -> bool:
         return self.lost
+
+    def fenced(self, attempt: Attempt, phase: str) -> None:
+        """Cells tell of it themselves."""
 
     def progressed(self, attempt: Attempt, text: str) -> None:
         self.said.append(("progress", text))

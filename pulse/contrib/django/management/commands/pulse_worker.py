@@ -11,7 +11,8 @@ from typing import Any, Final
 import click
 from django.core.management.base import BaseCommand  # type: ignore[import-untyped]
 
-from pulse.contrib.django.settings import close_connections, project_settings
+from pulse.contrib.django.connections import close_connections
+from pulse.contrib.django.settings import project_settings
 from pulse.worker.command import worker
 
 _APP: Final = "pulse.contrib.django.worker:app"

@@ -1,0 +1,277 @@
+"""
+A transaction on a connection of somebody else's: how each driver begins it, runs a statement in it, and ends it.
+
+All have async methods, so that what is done with them is written once. Those for connections that block never wait:
+``carry_out`` calls them without an event loop. Async connections of SQLAlchemy have a blocking one inside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
+from typing import Any, Final, Protocol
+
+from pulse.app.transactions.drivers import ASYNC, SYNC, homes_of, is_async, name_of
+from pulse.errors import BadRequestError, TransactionError
+
+__all__ = ["DriverTransaction", "async_transaction", "blocking_transaction", "carry_out"]
+
+# ruff: noqa: ANN401 - connections are of drivers that are not imported
+_IDLE: Final = 0  # of libpq's states of a transaction
+_UNKNOWN: Final = 4  # the connection is closed
+
+
+class DriverTransaction(Protocol):
+    """A transaction on a connection."""
+
+    async def begin(self) -> None:
+        """
+        Begin it.
+
+        Raises:
+            TransactionError: One is open already, or each statement would be a transaction of its own.
+        """
+
+    def is_open(self) -> bool:
+        """Whether it has not ended by other means."""
+        ...
+
+    async def run(self, statement: str, values: Sequence[object]) -> None:
+        """Run *statement*, which has a ``{}`` for each of the *values*."""
+
+    async def commit(self) -> None:
+        """Commit it."""
+
+    async def roll_back(self, error: BaseException) -> None:
+        """Roll it back, because of *error*."""
+
+
+def carry_out(work: Coroutine[Any, Any, None]) -> None:
+    """Carry out *work* that never waits: on connections that block."""
+    try:
+        work.send(None)
+    except StopIteration:
+        return
+    work.close()
+    raise RuntimeError("a blocking connection has waited")
+
+
+def blocking_transaction(connection: object) -> DriverTransaction:
+    """
+    A transaction on *connection*, which blocks.
+
+    Raises:
+        BadRequestError: It is async, or no connection.
+    """
+    homes = homes_of(connection)
+    if is_async(connection, homes):
+        raise BadRequestError(
+            f"ctx.transaction: a {name_of(connection)} is async: use `async with ctx.transaction(…)` in an `async def`"
+        )
+    if "sqlalchemy" in homes:
+        return _OfSqlalchemy(connection)
+    if "psycopg" in homes:
+        return _OfPsycopg(connection)
+    if "django" in homes:
+        return _OfDjango(connection)
+    raise BadRequestError(f"ctx.transaction: a {name_of(connection)} is no connection; {SYNC} is allowed")
+
+
+def async_transaction(connection: object) -> DriverTransaction:
+    """
+    A transaction on *connection*, which is async.
+
+    Raises:
+        BadRequestError: It blocks, or is no connection.
+    """
+    homes = homes_of(connection)
+    if not is_async(connection, homes):
+        if homes & {"sqlalchemy", "psycopg", "django"}:
+            raise BadRequestError(f"ctx.transaction: a {name_of(connection)} blocks: use `with ctx.transaction(…)`")
+        raise BadRequestError(f"ctx.transaction: a {name_of(connection)} is no connection; {ASYNC} is allowed")
+    if "sqlalchemy" in homes:
+        return _OfAsyncSqlalchemy(connection)
+    return _OfAsyncpg(connection) if "asyncpg" in homes else _OfAsyncPsycopg(connection)
+
+
+def _refuse_open(is_open: object) -> None:
+    if is_open:
+        raise TransactionError(
+            "the connection is in a transaction already, and ctx.transaction opens its own: end that one before "
+            "(a statement outside of a block may have begun it)"
+        )
+
+
+def _is_psycopg_open(connection: Any) -> bool:
+    return connection.info.transaction_status not in {_IDLE, _UNKNOWN}
+
+
+class _OfPsycopg:
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+        self._inner: Any = connection.transaction()
+
+    async def begin(self) -> None:
+        _refuse_open(self.is_open())
+        self._inner.__enter__()
+
+    def is_open(self) -> bool:
+        return _is_psycopg_open(self._connection)
+
+    async def run(self, statement: str, values: Sequence[object]) -> None:
+        with self._connection.cursor() as cursor:
+            cursor.execute(_marked(statement, values), values)
+
+    async def commit(self) -> None:
+        self._inner.__exit__(None, None, None)
+
+    async def roll_back(self, error: BaseException) -> None:
+        self._inner.__exit__(type(error), error, error.__traceback__)
+
+
+class _OfDjango:
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+        self._inner: Any = None
+
+    async def begin(self) -> None:
+        from django.db import transaction  # type: ignore[import-untyped, unused-ignore]
+
+        _refuse_open(self._connection.in_atomic_block or not self._connection.get_autocommit())
+        atomic: Any = transaction.atomic
+        self._inner = atomic(using=self._connection.alias)
+        self._inner.__enter__()
+
+    def is_open(self) -> bool:
+        return bool(self._connection.in_atomic_block) and _is_psycopg_open(self._connection.connection)
+
+    async def run(self, statement: str, values: Sequence[object]) -> None:
+        with self._connection.cursor() as cursor:
+            cursor.execute(_marked(statement, values), values)
+
+    async def commit(self) -> None:
+        self._inner.__exit__(None, None, None)
+
+    async def roll_back(self, error: BaseException) -> None:
+        self._inner.__exit__(type(error), error, error.__traceback__)
+
+
+class _OfSqlalchemy:
+    """Of a Connection or a Session."""
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection() if hasattr(connection, "registry") else connection  # a scoped_session
+        self._is_session = hasattr(self._connection, "flush")
+        self._inner: Any = None
+
+    async def begin(self) -> None:
+        connection = self._connection
+        is_outside = self._is_session and getattr(connection.get_bind(), "in_transaction", bool)()
+        _refuse_open(connection.in_transaction() or is_outside)
+        self._inner = connection.begin()
+        real = (connection.connection() if self._is_session else connection).connection.dbapi_connection
+        if getattr(real, "autocommit", False) or getattr(real, "isolation_level", None) == "autocommit":
+            self._inner.rollback()
+            raise TransactionError("the isolation level of the connection is AUTOCOMMIT: it has no transactions")
+
+    def is_open(self) -> bool:
+        return bool(self._inner.is_active)
+
+    async def run(self, statement: str, values: Sequence[object]) -> None:
+        import sqlalchemy
+
+        if self._is_session:
+            self._connection.flush()  # what waits for the commit may still fail
+        names = [f"value{number}" for number in range(len(values))]
+        marked = statement.format(*(f":{name}" for name in names))
+        self._connection.execute(sqlalchemy.text(marked), dict(zip(names, values, strict=True)))
+
+    async def commit(self) -> None:
+        try:
+            self._inner.commit()
+        except BaseException:
+            with suppress(Exception):
+                self._inner.rollback()  # a Session stays unusable otherwise
+            raise
+
+    async def roll_back(self, error: BaseException) -> None:  # noqa: ARG002 - SQLAlchemy does not ask
+        self._inner.rollback()
+
+
+class _OfAsyncSqlalchemy:
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection() if hasattr(connection, "registry") else connection
+        self._inner: Any = None
+
+    async def begin(self) -> None:
+        def begin(inside: object) -> None:
+            self._inner = _OfSqlalchemy(inside)
+            carry_out(self._inner.begin())
+
+        await self._connection.run_sync(begin)
+
+    def is_open(self) -> bool:
+        return bool(self._inner.is_open())
+
+    async def run(self, statement: str, values: Sequence[object]) -> None:
+        await self._let(self._inner.run, statement, values)
+
+    async def commit(self) -> None:
+        await self._let(self._inner.commit)
+
+    async def roll_back(self, error: BaseException) -> None:
+        await self._let(self._inner.roll_back, error)
+
+    async def _let(self, work: Callable[..., Coroutine[Any, Any, None]], *words: object) -> None:
+        await self._connection.run_sync(lambda _: carry_out(work(*words)))
+
+
+class _OfAsyncpg:
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+        self._inner: Any = None
+
+    async def begin(self) -> None:
+        _refuse_open(self.is_open())
+        self._inner = self._connection.transaction()
+        await self._inner.start()
+
+    def is_open(self) -> bool:
+        return bool(self._connection.is_in_transaction())
+
+    async def run(self, statement: str, values: Sequence[object]) -> None:
+        marks = (f"${number}" for number in range(1, len(values) + 1))
+        await self._connection.execute(statement.format(*marks), *values)
+
+    async def commit(self) -> None:
+        await self._inner.commit()
+
+    async def roll_back(self, error: BaseException) -> None:  # noqa: ARG002 - asyncpg does not ask
+        await self._inner.rollback()
+
+
+class _OfAsyncPsycopg:
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+        self._inner: Any = connection.transaction()
+
+    async def begin(self) -> None:
+        _refuse_open(self.is_open())
+        await self._inner.__aenter__()
+
+    def is_open(self) -> bool:
+        return _is_psycopg_open(self._connection)
+
+    async def run(self, statement: str, values: Sequence[object]) -> None:
+        async with self._connection.cursor() as cursor:
+            await cursor.execute(_marked(statement, values), values)
+
+    async def commit(self) -> None:
+        await self._inner.__aexit__(None, None, None)
+
+    async def roll_back(self, error: BaseException) -> None:
+        await self._inner.__aexit__(type(error), error, error.__traceback__)
+
+
+def _marked(statement: str, values: Sequence[object]) -> str:
+    return statement.format(*["%s"] * len(values))
