@@ -7,6 +7,7 @@ All have async methods, so that what is done with them is written once. Those fo
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from typing import Any, Final, Protocol
@@ -135,11 +136,9 @@ class _OfDjango:
         self._inner: Any = None
 
     async def begin(self) -> None:
-        from django.db import transaction  # type: ignore[import-untyped, unused-ignore]
-
         _refuse_open(self._connection.in_atomic_block or not self._connection.get_autocommit())
-        atomic: Any = transaction.atomic
-        self._inner = atomic(using=self._connection.alias)
+        transaction: Any = importlib.import_module("django.db.transaction")
+        self._inner = transaction.atomic(using=self._connection.alias)
         self._inner.__enter__()
 
     def is_open(self) -> bool:
@@ -223,7 +222,10 @@ class _OfAsyncSqlalchemy:
         await self._let(self._inner.roll_back, error)
 
     async def _let(self, work: Callable[..., Coroutine[Any, Any, None]], *words: object) -> None:
-        await self._connection.run_sync(lambda _: carry_out(work(*words)))
+        def inside(_connection: object) -> None:
+            carry_out(work(*words))
+
+        await self._connection.run_sync(inside)
 
 
 class _OfAsyncpg:

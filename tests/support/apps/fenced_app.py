@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from typing import Final
+from typing import Any
 
 import anyio
 import asyncpg
@@ -12,11 +12,19 @@ import psycopg
 
 import pulse
 
-RUN: Final = "INSERT INTO public.runs VALUES ('{}', {}, '{}')"
-RUNS: Final = "SELECT count(*) FROM public.runs WHERE job = '{}'"
-EFFECT: Final = "INSERT INTO public.effects VALUES ('{}', {})"
-
 app = pulse.App()
+
+
+def run(ctx: pulse.Context) -> Any:
+    return f"INSERT INTO public.runs VALUES ('{ctx.job_id}', {ctx.attempt}, '{ctx.worker}')"
+
+
+def runs(ctx: pulse.Context) -> Any:
+    return f"SELECT count(*) FROM public.runs WHERE job = '{ctx.job_id}'"
+
+
+def effect(ctx: pulse.Context) -> Any:
+    return f"INSERT INTO public.effects VALUES ('{ctx.job_id}', {ctx.attempt})"
 
 
 def step(name: str, die: str) -> None:
@@ -33,14 +41,14 @@ async def hold(gate: str) -> None:
 @app.handler("pay-async", backoff="fixed:0")
 async def pay_async(ctx: pulse.Context, direct: str, dsn: str, die: str = "", gate: str = "") -> str:
     seen = await asyncpg.connect(direct)
-    await seen.execute(RUN.format(ctx.job_id, ctx.attempt, ctx.worker))
-    die = die if await seen.fetchval(RUNS.format(ctx.job_id)) == 1 else ""
+    await seen.execute(run(ctx))
+    die = die if await seen.fetchval(runs(ctx)) == 1 else ""
     await seen.close(timeout=5)
     connection = await asyncpg.connect(dsn)
     step("before", die)
     async with ctx.transaction(connection):
         step("in", die)
-        await connection.execute(EFFECT.format(ctx.job_id, ctx.attempt))
+        await connection.execute(effect(ctx))
         ctx.complete({"attempt": ctx.attempt})
         step("end", die)
     step("after", die)
@@ -54,13 +62,13 @@ async def pay_async(ctx: pulse.Context, direct: str, dsn: str, die: str = "", ga
 
 def pay(ctx: pulse.Context, direct: str, dsn: str, die: str = "") -> None:
     with psycopg.connect(direct, autocommit=True) as seen:
-        seen.execute(RUN.format(ctx.job_id, ctx.attempt, ctx.worker))
-        die = die if seen.execute(RUNS.format(ctx.job_id)).fetchall() == [(1,)] else ""
+        seen.execute(run(ctx))
+        die = die if seen.execute(runs(ctx)).fetchall() == [(1,)] else ""
     with psycopg.connect(dsn, autocommit=True) as connection:
         step("before", die)
         with ctx.transaction(connection):
             step("in", die)
-            connection.execute(EFFECT.format(ctx.job_id, ctx.attempt))
+            connection.execute(effect(ctx))
             ctx.complete({"attempt": ctx.attempt})
             step("end", die)
         step("after", die)

@@ -408,9 +408,9 @@ async def test_a_heartbeat_inside_the_block(dsn: str, connection: Sql, store: St
 @pytest.mark.parametrize("level", ["REPEATABLE READ", "SERIALIZABLE"])
 async def test_a_transaction_with_one_snapshot(dsn: str, connection: Sql, store: Store, level: str) -> None:
     """It locks the row at its beginning: heartbeats wait for it, instead of making its end impossible."""
+    beats: list[object] = []
     async with scene("asyncpg", dsn, connection) as here, anyio.create_task_group() as tasks:
         await here.mine.execute(f"SET default_transaction_isolation = '{level.lower()}'")
-        beats: list[object] = []
 
         async def beat() -> None:
             beats.append(await store.extend([Renewal(here.job, 1, WORKER, None)], 60.0))

@@ -137,19 +137,23 @@ async def test_complete(store: Store, connection: Sql) -> None:
     assert await history(connection, identity) == []
 
 
+@pytest.mark.usefixtures("own_database")
 async def test_what_is_not_kept_is_deleted_when_its_report_comes(store: Store, connection: Sql) -> None:
     """Also if the handler has completed the job before; with its history, and nothing else."""
-    ours = {"attempts": 2, "ran_by": WORKER}
-    before, other, older = [
-        await forge(connection, "COMPLETED", **(ours | more)) for more in ({}, {"ran_by": OTHER}, {"attempts": 1})
+    await connection.execute("ALTER TABLE pulse.jobs DROP CONSTRAINT jobs_ran_by")
+    ours: dict[str, Any] = {"attempts": 2, "ran_by": WORKER}
+    before, unnamed = await forge(connection, "COMPLETED", **ours), await forge(connection, "COMPLETED", **ours)
+    other, older = [
+        await forge(connection, "COMPLETED", **(ours | one)) for one in ({"ran_by": OTHER}, {"attempts": 1})
     ]
+    canceled = await forge(connection, "CANCELED", **ours)
     running, stale = await forge(connection, "RUNNING", attempts=2), await forge(connection, "RUNNING", attempts=3)
-    for one in (before, other, older):
-        await remember(connection, one)
-    done = [Completion(one, 2, WORKER, None) for one in (before, other, older, running, stale)]
+    for job in (before, other, older):
+        await remember(connection, job)
+    done = [Completion(job, 2, WORKER, None) for job in (before, other, older, canceled, running, stale)]
     assert await store.complete(done, keep=False) == {(before, 2), (running, 2)}
     left = {row[0].bytes for row in await connection.fetch("SELECT id FROM pulse.jobs")}
-    assert left == {other, older, stale}
+    assert left == {unnamed, other, older, canceled, stale}
     assert {row[0].bytes for row in await connection.fetch("SELECT job_id FROM pulse.attempts")} == {other, older}
 
 
