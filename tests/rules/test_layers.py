@@ -25,7 +25,7 @@ def names(contract: dict[str, Any]) -> Iterable[str]:
     ignored = contract.get("exhaustive_ignores", [])
     for container in contract.get("containers", []):
         for layer in [*contract["layers"], *ignored]:
-            yield from (f"{container}.{name.strip()}" for name in layer.replace(":", "|").split("|"))
+            yield from (f"{container}.{name.strip()}" for name in layer.split("|"))
 
 
 @pytest.fixture
