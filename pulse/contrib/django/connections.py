@@ -11,13 +11,13 @@ from collections.abc import Callable
 from typing import Any
 
 from asgiref.sync import sync_to_async
-from django.db import close_old_connections, connections  # type: ignore[import-untyped]
+from django.db import connections  # type: ignore[import-untyped]
 
 from pulse.app.app import App
 from pulse.app.context import Context
 from pulse.app.hooks.middleware import CallNext
 
-__all__ = ["close_connections", "connection_of", "keep_fresh"]
+__all__ = ["close_connections", "connection_of", "keep_fresh", "keep_fresh_async"]
 
 
 def connection_of(alias: str) -> Any:  # noqa: ANN401 - Django has no types
@@ -33,10 +33,32 @@ def close_connections() -> None:
 
 def keep_fresh(app: App) -> None:
     """
-    Close connections that are broken, or older than CONN_MAX_AGE, before and after each handler of *app*.
+    Close connections that are broken, or older than CONN_MAX_AGE, before and after each plain handler of *app*.
 
-    Other middleware is inside, and may use the database.
+    Other plain middleware is inside, and may use the database.
     """
+
+    @app.middleware
+    def around_plain(_ctx: Context, call_next: Callable[[], object]) -> object:
+        """In the thread of the handler."""
+        _close_old()
+        try:
+            return call_next()
+        finally:
+            _close_old()
+
+    del around_plain  # registered
+
+
+def keep_fresh_async(app: App) -> None:
+    """
+    Do the same around async handlers, if there are any.
+
+    An async middleware gives plain handlers an event loop beside them, in isolated jobs and in tests, too: an app that
+    needs none does not get it.
+    """
+    if not any(one.is_async for one in app.handlers.values()):
+        return
 
     @app.middleware
     async def around_async(ctx: Context, call_next: CallNext) -> object:
@@ -50,20 +72,15 @@ def keep_fresh(app: App) -> None:
         finally:
             await close()
 
-    @app.middleware
-    def around_plain(_ctx: Context, call_next: Callable[[], object]) -> object:
-        """In the thread of the handler."""
-        close_old_connections()
-        try:
-            return call_next()
-        finally:
-            close_old_connections()
-
-    del around_async, around_plain  # registered
+    del around_async  # registered
 
 
 def _close_old() -> None:
-    close_old_connections()
+    """As ``django.db.close_old_connections``; but a TestCase keeps its connection, which is in a transaction."""
+    every: Any = connections
+    for connection in every.all(initialized_only=True):
+        if not connection.in_atomic_block:
+            connection.close_if_unusable_or_obsolete()
 
 
 def _is_asyncio() -> bool:

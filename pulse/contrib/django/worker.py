@@ -11,7 +11,7 @@ import django  # type: ignore[import-untyped]
 from django.apps import apps  # type: ignore[import-untyped]
 
 from pulse.app.app import App
-from pulse.contrib.django.connections import close_connections
+from pulse.contrib.django.connections import close_connections, keep_fresh_async
 from pulse.contrib.django.settings import project_settings
 
 __all__ = ["app"]
@@ -31,6 +31,7 @@ def load() -> App:
     project_settings()
     from pulse.contrib.django import app as registered
 
+    keep_fresh_async(registered)
     return registered
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from pulse import Context
 from pulse.app.context import current
-from pulse.errors import NoHandlerError, TooLargeError
+from pulse.errors import NoHandlerError, TooLargeError, TransactionError
 
 pytestmark = pytest.mark.anyio
 
@@ -94,3 +94,12 @@ def test_where_no_handler_runs() -> None:
     with pytest.raises(NoHandlerError, match="where no handler runs") as caught:
         current()
     assert isinstance(caught.value, RuntimeError)
+
+
+def test_what_only_a_worker_can_do() -> None:
+    ctx = Context(job_id=uuid.uuid4(), attempt=2, name="n", topic="t")
+    assert ctx.worker is None
+    with pytest.raises(TransactionError, match="need a worker that runs the attempt"):
+        ctx.transaction(object())
+    with pytest.raises(TransactionError, match="need a worker that runs the attempt"):
+        ctx.complete(1)

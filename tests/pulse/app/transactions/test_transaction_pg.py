@@ -304,6 +304,18 @@ async def test_autocommit_of_sqlalchemy_is_refused(kind: str, dsn: str, connecti
         await here.fails(TransactionError, "AUTOCOMMIT: it has no transactions")
 
 
+async def test_django_that_wants_to_roll_back(dsn: str, connection: Sql) -> None:
+    """It refuses each statement then, without asking the database."""
+    async with scene("Django", dsn, connection) as here:
+
+        async def spoil() -> None:
+            here.mine.connection.set_rollback(True)
+
+        await here.fails(TransactionError, "a statement of the block has failed", here.write, spoil)
+        await here.do(here.write)
+        assert (await here.effects(), await here.status()) == (1, "COMPLETED")
+
+
 async def test_a_session_inside_of_a_transaction_of_its_connection(dsn: str, connection: Sql) -> None:
     async with scene("SQLAlchemy", dsn, connection) as here, here.mine.begin():
         with sqlalchemy.orm.Session(here.mine.connection) as session:

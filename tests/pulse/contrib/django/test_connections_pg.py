@@ -18,7 +18,7 @@ import tests.pulse.sql.connections  # noqa: F401 - it sets Django up, which the 
 # isort: split
 import pulse
 from pulse.app.hooks.middleware import wrapped
-from pulse.contrib.django.connections import keep_fresh
+from pulse.contrib.django.connections import keep_fresh, keep_fresh_async
 from tests.pulse.sql.connections import peer
 from tests.support.servers.postgres import Postgres
 
@@ -90,6 +90,7 @@ def called(name: str, *, in_loop: bool = False) -> Any:
     keep_fresh(app)
     for its_name, function in HANDLERS.items():
         app.handler(its_name)(function)
+    keep_fresh_async(app)
     handler = app.handlers[name]
     layers = handler.layers
     assert layers is not None
@@ -142,3 +143,21 @@ def test_on_trio_there_are_none() -> None:
         return await called("no-database")
 
     assert in_thread(lambda: anyio.run(call, backend="trio")) == "done"
+
+
+def test_an_app_without_async_handlers_needs_no_loop() -> None:
+    app = pulse.App()
+    keep_fresh(app)
+    app.handler("plain")(plain)
+    keep_fresh_async(app)
+    layers = app.handlers["plain"].layers
+    assert layers is not None
+    assert (len(layers.in_thread), len(layers.in_loop)) == (1, 0)
+
+
+async def test_a_test_case_keeps_its_connection(dsn: str) -> None:
+    """It runs handlers inside its transaction."""
+    async with peer("Django", dsn):
+        atomic: Any = django.db.transaction.atomic
+        with atomic():
+            assert called("plain") == [use()]

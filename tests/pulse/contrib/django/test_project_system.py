@@ -98,8 +98,21 @@ def test_the_tests_of_the_project(newest_server: Postgres, whole: Whole) -> None
     """Its database was made by ``migrate`` alone: so is the schema of pulse in it."""
     with newest_server.database(installed=False) as dsn:
         done = Project(whole.env, dsn).manage("test", "examples.django.shop.tests", "--noinput")
-    assert "Ran 4 tests" in done.stderr, done
-    assert done.returncode == 0, done
+    assert "Ran 4 tests" in done.stderr, done.stderr
+    assert done.returncode == 0, done.stderr
+
+
+def test_checks_of_the_project(newest_server: Postgres, whole: Whole, tmp_path: Path) -> None:
+    """Those of the schema for whom names the database, and all before any command."""
+    with newest_server.database(installed=False) as dsn:
+        empty = Project(whole.env, dsn)
+        done = empty.manage("check", "--database", "default")
+        assert (done.returncode, done.stderr.count("(pulse.W002)")) == (0, 1), done
+        (tmp_path / "wrong.py").write_text("from examples.django.settings import *\nPULSE = {'USR': 'x'}\n")
+        path = os.pathsep.join((empty.env["PYTHONPATH"], str(tmp_path)))
+        done = empty.manage("pulse_worker", "--settings", "wrong", PYTHONPATH=path)
+    assert done.returncode == 1
+    assert "?: (pulse.E001) PULSE['USR'] is no setting; the nearest that is: USER" in done.stderr
 
 
 def test_a_worker_of_the_project(whole: Whole, project: Project, pool: Pool) -> None:

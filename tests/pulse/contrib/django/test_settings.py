@@ -83,6 +83,7 @@ def test_a_test_may_change_the_settings() -> None:
     with override_settings(PULSE={"DASHBOARD_URL": "/jobs/", "CODEC": codec}):
         assert (project_settings().dashboard_url, project_settings().codec) == ("/jobs/", codec)
         inside = client()
+        assert inside._codec is codec
     assert project_settings().dashboard_url is None
     assert client() is not inside
     assert client() is client()

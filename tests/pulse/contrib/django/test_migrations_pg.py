@@ -1,0 +1,73 @@
+"""`manage.py migrate` installs the schema of pulse where there is none, and changes none that is there."""
+
+from __future__ import annotations
+
+import importlib
+from types import SimpleNamespace
+from typing import Any
+
+import asyncpg
+import pytest
+from django.db import transaction  # type: ignore[import-untyped]
+from django.test import override_settings  # type: ignore[import-untyped]
+
+import tests.pulse.sql.connections  # noqa: F401 - it sets Django up, which the imports below need
+
+# isort: split
+import pulse.contrib.django
+from pulse.store.admin.schema import ensure_schema
+from tests.pulse.sql.connections import peer
+from tests.support.servers.postgres import Postgres
+
+pytestmark = [pytest.mark.postgres, pytest.mark.anyio]
+
+migration = importlib.import_module("pulse.contrib.django.migrations.0001_schema")
+NOW = "SELECT current_setting('search_path'), current_setting('lock_timeout'), to_regclass('pulse.jobs') IS NOT NULL"
+
+
+@pytest.fixture(scope="module")
+def server(newest_server: Postgres) -> Postgres:
+    """Django is tested; the schema is tested on every PostgreSQL."""
+    return newest_server
+
+
+def migrate(connection: Any, **more: object) -> tuple[object, ...]:
+    """As Django does it, in a transaction; what is true at its end."""
+    editor = SimpleNamespace(connection=SimpleNamespace(
+        alias="default", vendor=connection.vendor, cursor=connection.cursor
+    ))  # fmt: skip
+    editor.connection.__dict__.update(more)
+    atomic: Any = transaction.atomic
+    with atomic(), connection.cursor() as cursor:
+        migration.install(None, editor)
+        cursor.execute(NOW)
+        return tuple(cursor.fetchone())
+
+
+async def test_it_installs_the_schema_once(empty_dsn: str) -> None:
+    """What Django does in the same transaction, it does with its own settings again."""
+    async with peer("Django", empty_dsn) as mine:
+        await mine.execute("SET lock_timeout = '7s'")
+        assert migrate(mine.connection) == ('"$user", public', "7s", True)
+        pulse.contrib.django.submit("kept")
+        assert migrate(mine.connection) == ('"$user", public', "7s", True)
+    connection = await asyncpg.connect(empty_dsn)
+    try:
+        assert await connection.fetchval("SELECT name FROM pulse.jobs") == "kept"
+        assert await ensure_schema(connection, install=False) > 0
+    finally:
+        await connection.close(timeout=5)
+
+
+@pytest.mark.parametrize("more", [{"alias": "replica"}, {"vendor": "sqlite"}])
+async def test_other_databases_get_none(empty_dsn: str, more: dict[str, str]) -> None:
+    async with peer("Django", empty_dsn) as mine:
+        assert migrate(mine.connection, **more)[-1] is False
+        with override_settings(PULSE={"DATABASE": "default"}):
+            assert migrate(mine.connection)[-1] is True
+
+
+def test_undoing_it_keeps_the_jobs() -> None:
+    (operation,) = migration.Migration.operations
+    assert operation.code is migration.install
+    assert operation.reverse_code(None, None) is None
