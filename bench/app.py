@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 import time
 from pathlib import Path
 from typing import Final
 
+import asyncpg
+
 import pulse
 from bench.count import VARIABLE, Count
 
+DSN: Final = "BENCH_DSN"  # the database of the effects
+POOL: Final = 10  # connections, as an application has them
+EFFECT: Final = "INSERT INTO public.effects VALUES ($1, $2)"
 IDS: Final = "BENCH_IDS"  # path of the file into which `noted` writes the 16 bytes of each id, in one write
 
 app = pulse.App()
@@ -49,6 +55,29 @@ async def noted(number: int, pad: str, ctx: pulse.Context) -> None:  # noqa: ARG
     _begun()
     if _ids is not None:
         os.write(_ids, ctx.job_id.bytes)
+
+
+@functools.cache
+def _pool() -> asyncpg.Pool[asyncpg.Record]:
+    return asyncpg.create_pool(os.environ[DSN], min_size=POOL, max_size=POOL)
+
+
+@app.handler("effect")
+async def effect(number: int, pad: str) -> None:
+    """A row in a transaction of one's own, and then the report."""
+    _begun()
+    pool = await _pool()
+    async with pool.acquire() as connection, connection.transaction():
+        await connection.execute(EFFECT, number, pad)
+
+
+@app.handler("fenced")
+async def fenced(number: int, pad: str, ctx: pulse.Context) -> None:
+    """The same row in a fenced transaction, which completes the job."""
+    _begun()
+    pool = await _pool()
+    async with pool.acquire() as connection, ctx.transaction(connection):
+        await connection.execute(EFFECT, number, pad)
 
 
 @app.handler("stamp")

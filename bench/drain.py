@@ -221,3 +221,19 @@ def sizes(stage: Stage) -> list[Sample]:
         plain = stage.bare("submit", jobs=jobs, arg_bytes=arg_bytes)
         samples.append(Sample(f"args of {label}, submit", found.submit_rate, "jobs/s", plain.rate, PLAIN))
     return samples
+
+
+def fenced(stage: Stage) -> list[Sample]:
+    """A row of the application in a fenced transaction, against one of its own and the worker's report."""
+    jobs, table = stage.size.plain_jobs, "CREATE TABLE public.effects (number int, pad text)"
+    works = [Work(handler, jobs, before=table) for handler in ("effect", "fenced")]
+    found = {work.handler: drained(stage, work) for work in (works if stage.round % 2 else reversed(works))}
+    own = found["effect"]
+    against = "a transaction of its own, then the report"
+    return [
+        Sample("fenced transaction", found["fenced"].rate, "jobs/s", own.rate, against),
+        Sample(
+            "fenced transaction, CPU of all", sum(found["fenced"].cpu_us.values()), "µs/job",
+            sum(own.cpu_us.values()), against,
+        ),
+    ]  # fmt: skip

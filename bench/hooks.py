@@ -12,6 +12,7 @@ import pulse
 from bench.results import Sample
 from bench.stage import Stage
 from pulse.app.outcome import Outcome
+from pulse.app.transactions.fence import FencePhase
 from pulse.protocol import Assignment
 from pulse.worker.execution.attempt import Attempt
 from pulse.worker.execution.runner import make_runner
@@ -53,6 +54,8 @@ app.handler("looks", middleware=[looks])(nothing)
 class _Owner:
     """Counts what has ended."""
 
+    identity = None
+
     def __init__(self) -> None:
         self.left = 0
         self.over = asyncio.Event()
@@ -75,6 +78,9 @@ class _Owner:
         """Nobody reports here."""
 
     checkpointed = progressed
+
+    def fenced(self, attempt: Attempt, phase: FencePhase) -> None:
+        """Nobody has a transaction here."""
 
 
 def hooks(_stage: Stage) -> list[Sample]:

@@ -168,7 +168,9 @@ class Stage:
     ) -> Generator[System]:
         """A pulse with one worker process on the database *dsn*; it is stopped afterwards."""
         counted = self.directory / f"count-{next(self._numbers)}"
-        settings = {"PULSE_DSN": dsn, VARIABLE: str(counted)} | ({handlers.IDS: str(ids)} if ids else {})
+        settings = {"PULSE_DSN": dsn, handlers.DSN: dsn, VARIABLE: str(counted)} | (
+            {handlers.IDS: str(ids)} if ids else {}
+        )
         if retention_s is not None:
             settings["PULSE_RETENTION_S"] = str(retention_s)
         with running_server(APP, settings, processes=1, concurrency=concurrency) as first, Sql(dsn) as sql:

@@ -237,7 +237,7 @@ class App:
 
         It is called in a job of its own, in the topic of the other one, with ``job``, a ``pulse.FailedJob``. The job is
         submitted in the transaction that ends the other one, so it is there if and only if that is a dead letter; it
-        runs at least once, and is tried again like any job. Its own end is told to nobody.
+        runs at least once, and is tried again like any job. For its own end there is no other job.
 
         Raises:
             HandlerError: It cannot be a handler, has no parameter ``job``, or another function is called already.

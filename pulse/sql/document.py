@@ -1,17 +1,30 @@
-"""The jobs of a submit as one JSON document, as ``pulse.submit_many`` of the database takes them. Pure."""
+"""
+The jobs of a submit as one JSON document, as ``pulse.submit_many`` of the database takes them. Pure.
+
+They are checked as the server checks them, in its words, before anything is sent: an error of the database would say
+less, and would spoil the caller's transaction.
+"""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, cast
 from uuid import UUID
 
+import msgpack
+import msgspec
+
+from pulse.common import json_text
+from pulse.common.invalid_field import invalid_field
 from pulse.common.text import iso
+from pulse.errors import BadRequestError
+from pulse.protocol.fields import PATTERNS
+from pulse.protocol.requests import SubmittedJob
 
 __all__ = ["document_of", "ids_of"]
 
 _TIMES: Final = ("run_at", "expires_at")
+_decode: Final = msgspec.msgpack.Decoder(list[SubmittedJob]).decode
 
 
 def document_of(body: Mapping[str, object]) -> str:
@@ -20,8 +33,19 @@ def document_of(body: Mapping[str, object]) -> str:
 
     Args:
         body: Of a request to submit: its jobs have their ids.
+
+    Raises:
+        BadRequestError: A value is not allowed.
     """
-    return f"[{','.join(map(_entry, _jobs(body)))}]"
+    jobs = _jobs(body)
+    try:
+        _decode(msgpack.packb(jobs))
+        return f"[{','.join(map(_entry, jobs))}]"
+    except msgspec.ValidationError as error:
+        said = invalid_field(list[SubmittedJob], jobs, error, name="jobs", patterns=PATTERNS)
+        raise BadRequestError(f"submit: {said}") from None
+    except (TypeError, ValueError, OverflowError) as error:
+        raise BadRequestError(f"submit: a value cannot be sent: {error}") from None
 
 
 def ids_of(body: Mapping[str, object]) -> list[UUID]:
@@ -40,4 +64,4 @@ def _entry(job: Mapping[str, Any]) -> str:
     for name in _TIMES:
         if name in entry:
             entry[name] = iso(entry[name])
-    return f'{json.dumps(entry)[:-1]}, "args": {job["args"]}}}'
+    return f'{json_text.dumps(entry)[:-1]},"args":{job["args"]}}}'

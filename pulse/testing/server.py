@@ -29,7 +29,7 @@ from pulse.errors import HandlerError
 from pulse.job import Job
 from pulse.ops.demo.server import TemporaryServer, temporary_server, worker_rows
 from pulse.store.connections.pool import Target
-from pulse.store.operators.testing import TestingStore
+from pulse.store.operators.testing import DatabaseOfTesting
 from pulse.store.rows import Due, Firing, to_us
 from pulse.store.store import Store
 from pulse.system.directories import CLIENT_SOCKET
@@ -126,7 +126,7 @@ class PulseServer:
         store = Store(Target(self.dsn, "pulse-testing"), queries=1)
         self._store = store
         self._schedules = store.schedules
-        self._testing = TestingStore(store.query)
+        self._testing = DatabaseOfTesting(store.query)
         self._advanced = timedelta()
         self._frozen: set[int] = set()
 

@@ -30,7 +30,7 @@ from pulse.worker.status_pipe import Kind, NoteWriter
 __all__ = ["main"]
 
 LATE_S: Final = 0.5  # beyond the time for the end, after which what waits in the loop is cancelled
-NOT_STARTED: Final = 69  # exit code: a hook failed at the start; the next process may fare better
+NOT_SERVING: Final = 69  # exit code: what the app wants around its handlers failed; the next process may fare better
 
 
 def main(arguments: list[str]) -> int:
@@ -57,29 +57,42 @@ def main(arguments: list[str]) -> int:
         structlog.contextvars.bind_contextvars(worker=name)  # for all that is logged from here on, by handlers too
         log = structlog.get_logger("pulse.worker")
         named = msgspec.structs.replace(options, name=name)
-        code = NOT_STARTED
+        code = NOT_SERVING
         try:
-            async with running(app.hooks, log_hook) as values:
+            async with running(app.hooks, log_hook) as values, anyio.create_task_group() as group:
+                group.start_soon(_see_to_the_end)
                 code = await Service(named, app, notes, log=log, values=values).run()
-                _end_in_time(code)
+                group.cancel_scope.cancel()
         except StartupError as error:
             log.warning("startup_failed", hook=str(error), exc_info=error.__cause__)
+        except Exception as error:
+            if not app.hooks.lifespans:
+                raise
+            log_hook("lifespan", error)  # a task of it failed, which cancels all that runs inside
         return code
 
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # until the service handles it: a spare ends without a traceback
     return anyio.run(serve, backend=options.pool.backend, backend_options=loop_options(options.pool.backend))
 
 
-def _end_in_time(code: int) -> None:
-    """A plain hook that hangs holds the loop, and nothing there can cancel it: a thread ends the process."""
+async def _see_to_the_end() -> None:
+    """
+    Once it is cancelled, this process has to end, whatever hangs.
+
+    A plain function for the end may hold the loop, where nothing can cancel it then; and if a lifespan has failed,
+    there may be threads of handlers.
+    """
 
     def end() -> None:
         time.sleep(SHUTDOWN_S + LATE_S)
         log_hook("shutdown", TimeoutError("a function that is no coroutine hangs"))
         log_sink.last_words()
-        os._exit(code)
+        os._exit(NOT_SERVING)
 
-    threading.Thread(target=end, daemon=True).start()
+    try:
+        await anyio.sleep_forever()
+    finally:
+        threading.Thread(target=end, daemon=True).start()
 
 
 async def _wait_name(fd: int) -> str:

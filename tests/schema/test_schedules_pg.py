@@ -288,7 +288,7 @@ async def test_a_triggered_job_has_the_options_of_its_schedule(store: Store, con
     ):
         identity = await made(connection, f"pulse.create_schedule('n', every_s => 60{options})")
         job = await made(connection, f"pulse.trigger_schedule('{identity}')")
-        row = await connection.fetchrow("SELECT * FROM pulse.jobs WHERE id = $1", str(job))
+        row = found_of(await connection.fetchrow("SELECT * FROM pulse.jobs WHERE id = $1", str(job)))
         assert (row["topic"], row["max_attempts"], row["timeout_s"]) == expected
 
 

@@ -61,6 +61,7 @@ class Watchdog:
         sees_deaths: bool,
     ) -> None:
         self._store = store
+        self._before = store.endings
         self._host = host
         self._sweep_s = sweep_s
         self._guard = guard
@@ -137,8 +138,8 @@ class Watchdog:
         return ended
 
     async def _note_unheard(self) -> None:
-        """A statement whose answer was lost may have been committed: what it ended is to be logged."""
-        self._failures.note(failed_attempts(self._unheard, await self._store.endings.written(self._unheard)))
+        """A statement whose answer was lost may have been committed: log what it ended."""
+        self._failures.note(failed_attempts(self._unheard, await self._before.written(self._unheard)))
         self._unheard = []
 
     async def status(self) -> dict[str, object]:

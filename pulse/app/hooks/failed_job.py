@@ -24,7 +24,7 @@ _MAX_NAME = 200  # as of every job
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailedJob:
     """
-    What a function of ``App.on_dead_letter`` or ``App.on_crash`` is told.
+    What functions of ``App.on_dead_letter`` and ``App.on_crash`` get.
 
     Attributes:
         id: Of the job.

@@ -24,7 +24,7 @@ class NextOccurrence(NamedTuple):
     reckon: bool
 
 
-class TestingStore:
+class DatabaseOfTesting:
     """
     Statements for a database in which nobody but one test works.
 

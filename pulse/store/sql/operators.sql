@@ -156,18 +156,15 @@ SELECT pg_notify('pulse_schedules', '');
 -- What:    let the time pass for jobs that wait: their due times and expiries come nearer. What becomes due does so now, in the order
 --          of its times, which is ahead of the cursors with which dispatchers claim. Jobs that are held back stay so.
 -- Args:    $1 seconds float8
--- Guard:   status, locked in id order first and tested again in the UPDATE.   Returns: nothing.
-WITH target AS (
-    SELECT j.id FROM pulse.jobs j WHERE j.status IN ('PENDING', 'RETRYING') ORDER BY j.id FOR UPDATE
-), passed AS (
-    SELECT j.id, row_number() OVER (ORDER BY j.next_run_at, j.id) * interval '1 microsecond' AS place
-    FROM pulse.jobs j JOIN target t ON t.id = j.id
+-- Guard:   status; claims skip what is locked, and nobody else writes to jobs that wait.   Returns: nothing.
+WITH passed AS (
+    SELECT j.id, row_number() OVER (ORDER BY j.next_run_at, j.id) * interval '1 microsecond' AS place FROM pulse.jobs j
 )
 UPDATE pulse.jobs j
 SET next_run_at = CASE WHEN j.next_run_at > now() AND j.next_run_at < '9999-12-30 00:00+00'
                        THEN GREATEST(j.next_run_at - $1 * interval '1 second', now() + p.place) ELSE j.next_run_at END,
     expires_at = j.expires_at - $1 * interval '1 second'
-FROM passed p WHERE j.id = p.id AND j.status::text IN ('PENDING', 'RETRYING');
+FROM passed p WHERE j.id = p.id AND j.status IN ('PENDING', 'RETRYING');
 
 
 -- name: count_unfinished :one
@@ -189,7 +186,7 @@ FROM pulse.schedules s WHERE s.error IS NULL;
 -- name: hold_declared :exec
 -- What:    let the schedules that an application declares wait, or not.   Args: $1 paused boolean.
 -- Guard:   none: no other session writes.   Returns: nothing.
-UPDATE pulse.schedules s SET paused = $1 WHERE s.declared_by IS NOT NULL AND s.paused <> $1;
+UPDATE pulse.schedules s SET paused = $1 WHERE s.declared_by IS NOT NULL;
 
 
 -- name: see_jobs :one

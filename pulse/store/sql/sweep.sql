@@ -53,7 +53,7 @@ ORDER BY l.id;
 -- Returns: id, name, topic, when it should have started, as the first line of last_error says it (the last three are bytes:
 --          they may be corrupt). Their history gets an attempt 0, which stands for no attempt.
 --          The partial index holds only jobs that may expire, so all others cost nothing.
---          A job is submitted for each whose handler wants to be told of its dead letters, as in end_attempts.
+--          A job is submitted for each whose handler asks for it, as in end_attempts.
 WITH late AS (
     SELECT j.id FROM pulse.jobs j
     WHERE j.status IN ('PENDING', 'RETRYING') AND j.expires_at <= coalesce($2, now())

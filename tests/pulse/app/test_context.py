@@ -7,7 +7,8 @@ import uuid
 import pytest
 
 from pulse import Context
-from pulse.errors import TooLargeError
+from pulse.app.context import current
+from pulse.errors import NoHandlerError, TooLargeError, TransactionError
 
 pytestmark = pytest.mark.anyio
 
@@ -86,3 +87,19 @@ def test_a_context_made_by_hand() -> None:
     ctx = Context(job_id=uuid.uuid4(), attempt=2, name="n", topic="t")
     ctx.progress(1)
     assert (ctx.attempt, ctx.cancelled, ctx.lease_lost, ctx.previous) == (2, False, False, None)
+
+
+def test_where_no_handler_runs() -> None:
+    """Where one runs it is the handler's: tests/pulse/worker/execution/test_failure_hooks.py."""
+    with pytest.raises(NoHandlerError, match="where no handler runs") as caught:
+        current()
+    assert isinstance(caught.value, RuntimeError)
+
+
+def test_what_only_a_worker_can_do() -> None:
+    ctx = Context(job_id=uuid.uuid4(), attempt=2, name="n", topic="t")
+    assert ctx.worker is None
+    with pytest.raises(TransactionError, match="need a worker that runs the attempt"):
+        ctx.transaction(object())
+    with pytest.raises(TransactionError, match="need a worker that runs the attempt"):
+        ctx.complete(1)

@@ -11,6 +11,7 @@ import pytest
 
 import pulse
 from pulse import Context
+from pulse.app.app import App
 from pulse.app.handler import make_handler, name_of
 from pulse.errors import HandlerError
 
@@ -95,14 +96,14 @@ def decorated(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def test_the_function_stays_what_it_is() -> None:
-    app = pulse.App()
+    app = App()
     assert app.handler("resize")(resize) is resize
     assert name_of(resize) == "resize"
     assert app.handlers["resize"].function is resize
 
 
 def test_what_is_declared() -> None:
-    app = pulse.App()
+    app = App()
 
     @app.handler("full", topic="images", max_attempts=5, timeout_s=60, max_crashes=2, stall_s=9)
     async def full() -> None: ...
@@ -123,7 +124,7 @@ def test_isolation_is_the_workers_own_business() -> None:
     assert handler.declared() == {}
     assert make_handler("here", plain).isolate is False
     with pytest.raises(HandlerError, match=r"handler 'x': max_cpu_s needs isolate=True: the limit is on a process"):
-        pulse.App().handler("x", max_cpu_s=3)(plain)
+        App().handler("x", max_cpu_s=3)(plain)
 
 
 @pytest.mark.parametrize(("function", "text"), [
@@ -134,7 +135,7 @@ def test_isolation_is_the_workers_own_business() -> None:
     (dict.fromkeys, "cannot be read|positional-only"),
 ])  # fmt: skip
 def test_refused_functions(function: Any, text: str) -> None:
-    app = pulse.App()
+    app = App()
     with pytest.raises(HandlerError, match=text) as caught:
         app.handler("wrong")(function)
     assert "'wrong'" in caught.value.message
@@ -144,13 +145,13 @@ def test_refused_functions(function: Any, text: str) -> None:
 
 def test_a_called_function_is_no_handler() -> None:
     """A coroutine instead of its function is refused, and closed without a warning."""
-    app = pulse.App()
+    app = App()
     with pytest.raises(HandlerError, match="without calling it"):
         app.handler("wrong")(resize("a", 1))  # type: ignore[type-var, unused-coroutine]
 
 
 def test_a_name_is_taken_once() -> None:
-    app = pulse.App()
+    app = App()
     app.handler("same")(plain)
     with pytest.raises(HandlerError, match="handler 'same' exists already: plain"):
         app.handler("same")(optional)
@@ -163,9 +164,9 @@ def test_refused_names() -> None:
     names: list[Any] = ["", "x" * 201, "a\0b", "\ud800", 7, None]
     for name in names:
         with pytest.raises(HandlerError, match="name must be text of 1 to 200 characters"):
-            pulse.App().handler(name)(plain)
+            App().handler(name)(plain)
     with pytest.raises(HandlerError, match=r'write @app.handler\("some-name"\)'):
-        pulse.App().handler(plain)  # type: ignore[arg-type]
+        App().handler(plain)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("options", [
@@ -179,7 +180,7 @@ def test_refused_names() -> None:
 ])  # fmt: skip
 def test_refused_options(options: dict[str, Any]) -> None:
     with pytest.raises(HandlerError, match=next(iter(options))):
-        pulse.App().handler("x", **options)(plain)
+        App().handler("x", **options)(plain)
 
 
 @pytest.mark.parametrize(("function", "parameter"), [
@@ -217,7 +218,7 @@ def test_what_runs_in_the_loop(function: Callable[..., Any], is_async: bool) -> 
 
 def test_who_can_be_submitted() -> None:
     """A name, or a function that is a handler under exactly one name."""
-    app, other = pulse.App(), pulse.App()
+    app, other = App(), App()
 
     def once() -> None: ...
 
@@ -236,13 +237,13 @@ def test_who_can_be_submitted() -> None:
 
 def test_what_takes_no_attributes_can_still_be_a_handler() -> None:
     """A bound method is registered; it is submitted by its name."""
-    app = pulse.App()
+    app = App()
     app.handler("method")(AsyncCallee().method)
     assert app.handlers["method"].context_parameter == "ctx"
 
 
 def test_what_is_declared_of_schedules() -> None:
-    app = pulse.App()
+    app = App()
 
     @app.schedule("often", {"n": 1}, every_s=5, overlap="skip", jitter_s=1.5)
     @app.schedule("nightly", cron="30 2 * * *", timezone="Europe/Berlin", starts_at=datetime(2030, 1, 1, tzinfo=UTC))
@@ -272,7 +273,7 @@ def test_what_is_declared_of_schedules() -> None:
     ({"every_s": 5, "ends_at": "soon"}, "ends_at must be an aware datetime or Unix seconds, not 'soon'"),
 ])  # fmt: skip
 def test_bad_rules(rules: dict[str, Any], message: str) -> None:
-    app = pulse.App()
+    app = App()
     app.handler("report")(report := lambda: None)
     with pytest.raises(HandlerError) as refused:
         app.schedule("key", **rules)(report)
@@ -282,7 +283,7 @@ def test_bad_rules(rules: dict[str, Any], message: str) -> None:
 
 def test_bad_keys_and_functions() -> None:
     """Keys are unique text; the function is a handler; its arguments are JSON."""
-    app = pulse.App()
+    app = App()
     app.handler("report")(report := lambda: None)
     app.schedule("key", every_s=1)(report)
     for key, function, args in (

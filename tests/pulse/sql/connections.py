@@ -21,6 +21,7 @@ from django.db import transaction
 from sqlalchemy.ext import asyncio as sqlalchemy_asyncio
 
 from pulse import sql
+from pulse.sql import drivers
 
 settings.configure(DATABASES={})
 django.setup()
@@ -44,6 +45,13 @@ class Peer(NamedTuple):
         if self.is_async:
             return await sql.submit_many_async(self.connection, jobs, **options)
         return sql.submit_many(self.connection, jobs, **options)
+
+    async def run(self, document: str) -> None:
+        """The jobs of *document*, which nobody has checked."""
+        if self.is_async:
+            await drivers.run_async(self.connection, document)
+        else:
+            drivers.run(self.connection, document)
 
     async def execute(self, statement: str) -> None:
         if "django" in type(self.connection).__module__:

@@ -107,19 +107,36 @@ async def test_args_are_encrypted(dsn: str, connection: Sql) -> None:
     assert "4711" not in row["args"]
 
 
+@pytest.mark.parametrize(("options", "said"), [
+    ({"priority": 101}, "jobs[0].priority is 101; allowed is a whole number from -100 to 100"),
+    ({"priority": True}, "jobs[0].priority is True; allowed is a whole number from -100 to 100"),
+    ({"priority": object()}, "a value cannot be sent: can not serialize 'object' object"),
+    ({"topic": "a\0"}, "a value cannot be sent: it contains a NUL character"),
+    ({"timeout_s": float("nan")}, "jobs[0].timeout_s is nan; allowed is a number above 0, up to 1,000,000,000"),
+    ({"expires_at": 1e12}, "jobs[0].expires_at is 1000000000000.0; allowed is a number from "),
+    ({"run_at": -1e11}, "a value cannot be sent: date value out of range"),
+    ({"traceparent": "x"}, "jobs[0].traceparent is 'x'; allowed is a traceparent of W3C Trace Context, 00-"),
+])  # fmt: skip
+async def test_a_wrong_value_is_not_sent(options: Any, said: str) -> None:
+    """In the words of the server; so the transaction goes on."""
+    with pytest.raises(BadRequestError) as caught:
+        pulse.sql.submit("no connection is needed", "n", **options)
+    assert str(caught.value).startswith(f"submit: {said}")
+
+
 @each_driver
 async def test_what_the_database_refuses(kind: str, dsn: str, connection: Sql) -> None:
     """One clear error each; nothing is stored."""
     taken = uuid.uuid4()
     await connection.execute(f"SELECT pulse.submit('other', id => '{taken}')")
     async with peer(kind, dsn) as mine:
-        for options, kind_of, message in (
-            ({"priority": 101}, BadRequestError, "submit: new row .* violates check constraint"),
-            ({"delay_s": -1}, BadRequestError, "^delay_s is -1; seconds from 0 to 1e9 are allowed$"),
-            ({"id": taken}, ConflictError, f"^job {taken} exists already with another name, topic or args$"),
+        for more, kind_of, message in (
+            ('"priority": 101', BadRequestError, "submit: new row .* violates check constraint"),
+            ('"delay_s": -1', BadRequestError, "^delay_s is -1; seconds from 0 to 1e9 are allowed$"),
+            (f'"id": "{taken}"', ConflictError, f"^job {taken} exists already with another name, topic or args$"),
         ):
             with pytest.raises(kind_of, match=message):
-                await together(mine, lambda: mine.submit("n", **options))  # noqa: B023 - it is awaited here
+                await together(mine, lambda: mine.run(f'[{{"name": "n", {more}}}]'))  # noqa: B023 - it is awaited here
 
         async def break_it() -> None:
             with pytest.raises(Exception, match="division by zero"):

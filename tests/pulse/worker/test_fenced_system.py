@@ -118,7 +118,7 @@ class Shop:
         return self.submit(handler, topic, direct=self._whole.dsn, dsn=dsn or self._whole.dsn, **args)
 
     def check(self, job: UUID, *, runs: int) -> None:
-        """The job is completed, it was run so often, and its effect is that of the last run."""
+        """The job is completed, it was run so often, and its last run had the effect."""
         done = self.wait(job)
         run = self._attempts("runs", job)  # an attempt may have been given back before
         assert (len(run), done.result) == (runs, {"attempt": run[-1]})

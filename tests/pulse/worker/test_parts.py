@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Final
 
 import pytest
 from hypothesis import given
@@ -242,6 +243,32 @@ def test_an_app_that_cannot_be_loaded(here: Path, name: str, source: str, text: 
     assert caught.value.message.startswith(f"cannot load {name!r}: ")
     assert text in caught.value.message
     assert ("Traceback" in caught.value.trace) == any(word in text for word in ("Error", "Exit", "callable"))
+
+
+NEEDS_A_POOL: Final = """
+import pulse
+from collections.abc import AsyncIterator
+app = pulse.App()
+class Pool: ...
+@app.handler("x")
+async def x(pool: Pool = pulse.provided()) -> None: ...
+"""
+HAS_ONE: Final = """
+@app.lifespan
+async def pool() -> AsyncIterator[Pool]:
+    yield Pool()
+"""
+
+
+def test_values_that_no_lifespan_yields(here: Path) -> None:
+    here.joinpath("lonely.py").write_text(NEEDS_A_POOL)
+    with pytest.raises(AppError) as caught:
+        load_app("lonely:app")
+    assert caught.value.message == (
+        "cannot load 'lonely:app': handler 'x': no lifespan yields Pool, which parameter 'pool' asks for"
+    )
+    here.joinpath("supplied.py").write_text(NEEDS_A_POOL + HAS_ONE)
+    assert list(load_app("supplied:app").handlers) == ["x"]
 
 
 @pytest.mark.parametrize(("name", "said"), [

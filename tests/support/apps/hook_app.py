@@ -21,6 +21,8 @@ HANGS: Final = LINES.with_name("hangs")  # while it exists, the end of the lifes
 
 BLOCKS: Final = LINES.with_name("blocks")  # while it exists, a plain hook blocks the loop at the end
 
+GONE: Final = LINES.with_name("gone")  # once it exists, the database is gone
+
 
 def note(text: str) -> None:
     with LINES.open("a") as file:
@@ -56,6 +58,13 @@ app.handler("ask-apart", isolate=True)(ask)
 app.handler("ask-plain-apart", isolate=True)(ask_plain)
 
 
+@app.handler("block")
+def block() -> None:
+    GONE.touch()
+    while True:
+        time.sleep(0.01)
+
+
 @app.handler("nothing")
 async def nothing() -> None:
     note("nothing")
@@ -76,6 +85,8 @@ async def database() -> AsyncIterator[Database]:
         while True:
             found.beats += 1
             await anyio.sleep(0.01)
+            if found.beats > 1 and GONE.exists():
+                raise ConnectionError("the database is gone")
 
     note("open")
     async with anyio.create_task_group() as group:

@@ -109,6 +109,16 @@ async def test_a_result_that_overtakes_a_heartbeat_is_no_loss(ward: Ward, monkey
     assert [entry["count"] for entry in logs] == [1]
 
 
+async def test_a_job_that_its_handler_has_completed_is_no_loss(ward: Ward) -> None:
+    """By a fenced transaction: the handler goes on for a while. Completed by another attempt it is lost."""
+    ward.join("w")
+    own = await forge(ward.connection, "COMPLETED", attempts=1, ran_by="w")
+    foreign = await forge(ward.connection, "COMPLETED", attempts=2, ran_by="v")
+    with capture_logs() as logs:
+        assert await ward.beat("w", [Beat(own, 1), Beat(foreign, 1)]) == [(foreign, 1)]
+    assert [entry["count"] for entry in logs if entry["event"] == "leases_lost"] == [1]
+
+
 async def test_where_nothing_is_lost_nothing_is_said(ward: Ward) -> None:
     """An empty heartbeat still counts."""
     worker = ward.join("w")

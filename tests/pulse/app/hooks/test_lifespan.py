@@ -89,15 +89,15 @@ async def test_only_what_is_needed(app: pulse.App, seen: list[str]) -> None:
 async def test_a_start_that_fails_ends_what_had_started(kind: str, app: pulse.App, seen: list[str]) -> None:
     """The functions for the end belong to a start that was complete."""
 
-    async def away() -> AsyncIterator[Second]:
-        raise ConnectionError("away")
-        yield Second()
-
-    async def away_async() -> None:
-        raise ConnectionError("away")
-
     def away_plain() -> None:
         raise ConnectionError("away")
+
+    async def away_async() -> None:
+        away_plain()
+
+    async def away() -> AsyncIterator[Second]:
+        away_plain()
+        yield Second()
 
     if kind == "lifespan":
         app.lifespan(away)

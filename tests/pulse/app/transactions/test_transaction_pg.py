@@ -97,7 +97,7 @@ class Scene(NamedTuple):
                 await deed()
 
     async def fails(self, error: type[BaseException], message: str, *deeds: Deed, **options: Any) -> None:
-        """The block fails in this way, and nothing comes of it; without *deeds* its body is not run."""
+        """The block fails in this way, and has no effect; without *deeds* its body is not run."""
         before = await read(self.seen, self.job)
         with pytest.raises(error, match=message):
             await self.do(*(deeds or [never]), **options)
@@ -302,6 +302,18 @@ async def test_autocommit_of_sqlalchemy_is_refused(kind: str, dsn: str, connecti
             done = here.mine.connection.execution_options(isolation_level="AUTOCOMMIT")
             await done if here.mine.is_async else None
         await here.fails(TransactionError, "AUTOCOMMIT: it has no transactions")
+
+
+async def test_django_that_wants_to_roll_back(dsn: str, connection: Sql) -> None:
+    """It refuses each statement then, without asking the database."""
+    async with scene("Django", dsn, connection) as here:
+
+        async def spoil() -> None:
+            here.mine.connection.set_rollback(True)
+
+        await here.fails(TransactionError, "a statement of the block has failed", here.write, spoil)
+        await here.do(here.write)
+        assert (await here.effects(), await here.status()) == (1, "COMPLETED")
 
 
 async def test_a_session_inside_of_a_transaction_of_its_connection(dsn: str, connection: Sql) -> None:

@@ -8,16 +8,19 @@ import os
 import re
 from collections.abc import AsyncIterator
 from typing import Final
+from uuid import UUID
 
 import asyncpg
 import pytest
 
+from pulse.app.transactions.fence import AttemptFence
+from pulse.app.transactions.transaction import Transaction
 from pulse.store.admin.doctor import QUESTIONS
 from pulse.store.admin.roles import KINDS, grants_sql, make_roles
 from pulse.store.statements import STATEMENTS
 from tests.support.admin.roles_kit import CALLS, FUNCTIONS, MAY, SECRET, SEQUENCES, SETS, TABLES, Place, forget
 from tests.support.servers.postgres import Postgres
-from tests.support.store.helpers import Sql
+from tests.support.store.helpers import WORKER, Sql, forge, read
 
 # ruff: noqa: E501 - a right is a line
 
@@ -208,6 +211,24 @@ async def test_submitting(place: Place, submitter: Sql) -> None:
     assert [row[0] for row in there] == [kept]
 
 
+async def _uses_all(session: Sql, job: bytes) -> None:
+    await _submits(session)
+    for call in ("check_attempt", "complete_attempt"):
+        await session.execute(f"SELECT pulse.{call}($1, 1, $2)", job.hex(), WORKER)
+
+
+async def test_completing_an_attempt(place: Place, submitter: Sql) -> None:
+    """A handler with no more than that role, and the rights on its own table, completes its job beside its effect."""
+    await place.sql.execute(
+        f"CREATE TABLE public.effects (id int); GRANT INSERT ON public.effects TO {place.login('submit')}"
+    )
+    job = await forge(place.sql, "RUNNING")
+    async with Transaction((UUID(bytes=job), 1), AttemptFence(WORKER), submitter, completes=True):
+        await submitter.execute("INSERT INTO public.effects VALUES (1)")
+    assert (await read(place.sql, job))["status"] == "COMPLETED"
+    assert await place.sql.fetchval("SELECT count(*) FROM public.effects") == 1
+
+
 _ALL_THAT_A_SERVER_ASKS: Final = {
     **{name: one.sql for name, one in STATEMENTS.items() if name not in _NOT_THE_SERVERS},
     **{name: one.sql for name, one in QUESTIONS.items()},
@@ -318,9 +339,10 @@ async def test_a_submit_needs_each_of_its_rights(place: Place) -> None:
     for right in rights:
         transaction = place.sql.transaction()
         await transaction.start()
+        job = await forge(place.sql, "RUNNING")
         await place.sql.execute(
             f"REVOKE {right} FROM {role}; SELECT setval('pulse.work_notified', 1); SET LOCAL ROLE {role}"
         )
         with pytest.raises(_DENIED, match="permission denied"):
-            await _submits(place.sql)
+            await _uses_all(place.sql, job)
         await transaction.rollback()

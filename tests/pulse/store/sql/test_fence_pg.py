@@ -26,6 +26,7 @@ from tests.support.store.helpers import (
     history,
     new_id,
     read,
+    remember,
 )
 from tests.support.store.refusing_kit import spoil
 
@@ -134,6 +135,22 @@ async def test_complete(store: Store, connection: Sql) -> None:
     assert changes(before[0], await read(connection, identity)) == {**done, "result": '{"a": 1}'}
     assert changes(before[1], await read(connection, other)) == {**done, "progress": '"whole"'}
     assert await history(connection, identity) == []
+
+
+async def test_what_is_not_kept_is_deleted_when_its_report_comes(store: Store, connection: Sql) -> None:
+    """Also if the handler has completed the job before; with its history, and nothing else."""
+    ours = {"attempts": 2, "ran_by": WORKER}
+    before, other, older = [
+        await forge(connection, "COMPLETED", **(ours | more)) for more in ({}, {"ran_by": OTHER}, {"attempts": 1})
+    ]
+    running, stale = await forge(connection, "RUNNING", attempts=2), await forge(connection, "RUNNING", attempts=3)
+    for one in (before, other, older):
+        await remember(connection, one)
+    done = [Completion(one, 2, WORKER, None) for one in (before, other, older, running, stale)]
+    assert await store.complete(done, keep=False) == {(before, 2), (running, 2)}
+    left = {row[0].bytes for row in await connection.fetch("SELECT id FROM pulse.jobs")}
+    assert left == {other, older, stale}
+    assert {row[0].bytes for row in await connection.fetch("SELECT job_id FROM pulse.attempts")} == {other, older}
 
 
 async def test_completed_already(store: Store, connection: Sql) -> None:

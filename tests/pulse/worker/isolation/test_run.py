@@ -6,7 +6,7 @@ import os
 import signal
 import socket
 import subprocess
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -16,7 +16,7 @@ import anyio.to_thread
 import pytest
 
 from pulse.app.handler import make_handler
-from pulse.app.outcome import RELEASED, Outcome, crashed
+from pulse.app.outcome import DONE, RELEASED, Outcome, crashed
 from pulse.protocol import Assignment
 from pulse.system import processes
 from pulse.worker.execution.attempt import Attempt, Phase
@@ -26,6 +26,7 @@ from pulse.worker.isolation.messages import (
     Begun,
     CellCheckpoint,
     CellEnded,
+    CellFence,
     CellJob,
     CellProgress,
     CellReader,
@@ -166,6 +167,18 @@ async def test_last_words_are_heard() -> None:
         it.end(signal.SIGSEGV)
     assert it.office.ending == Outcome("ok", "1")
     assert it.office.said == ["begun"]
+
+
+@pytest.mark.parametrize(("phases", "ending"), [
+    (("commits", "completed"), DONE), (("commits",), crashed("SIGKILL", -9)), (("commits", ""), crashed("SIGKILL", -9)),
+])  # fmt: skip
+async def test_death_after_a_fenced_transaction(phases: Sequence[Any], ending: Outcome) -> None:
+    """The job is completed however its process ends; if it died at the COMMIT, the server decides."""
+    async with play() as it:
+        assert (await it.heard(CellJob)).worker == "w"
+        it.say(Begun(), *map(CellFence, phases))
+        it.end(signal.SIGKILL)
+    assert it.office.ending == ending
 
 
 @pytest.mark.parametrize(("status", "ending"), [

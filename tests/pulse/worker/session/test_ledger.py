@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 import pulse
 from pulse.app.outcome import RELEASED, Outcome
+from pulse.app.transactions.fence import FencePhase
 from pulse.protocol import Assignment
 from pulse.worker.execution.attempt import Attempt, Phase
 from pulse.worker.session.ledger import Ledger
@@ -249,6 +250,22 @@ def test_a_result_waits_for_its_checkpoint() -> None:
     assert one.checkpoints.take(3, ROOM) == [(*attempt.pair, "2")]
     one.checkpoints_answered(3)
     assert reported(one, 4) == [(*attempt.pair, "error")]
+
+
+@pytest.mark.parametrize("phase", ["commits", "completed"])
+def test_what_completes_its_job_itself_is_not_lost(phase: FencePhase) -> None:
+    """The server sees that the job is no longer RUNNING; other reasons to stop stay."""
+    one = ledger()
+    (attempt,) = running_of(one)
+    fence = attempt.fence_for("w", lambda *_: None)
+    fence.move(phase)
+    assert one.stop(attempt.pair, "lost") is None
+    assert (attempt.stopped, attempt.lost) == (None, False)
+    fence.move("")
+    assert one.stop(attempt.pair, "lost") is attempt
+    fence.move(phase)
+    attempt.stopped = None
+    assert one.stop(attempt.pair, "timeout") is attempt
 
 
 def test_checkpoints_survive_a_lost_connection() -> None:

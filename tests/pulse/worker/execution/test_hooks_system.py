@@ -97,6 +97,23 @@ def test_what_blocks_the_loop_at_the_end_does_not_keep_the_process(lines: Path) 
         assert "pool_killed_rest" not in pool.stderr
 
 
+@pytest.mark.rest
+@both_backends
+def test_a_lifespan_that_fails_ends_the_process(backend: str, lines: Path) -> None:
+    """The next one begins anew, even if a thread of a handler cannot be ended."""
+    with FakeServer() as server, worker(server, "--backend", backend, app=APP, env=env(lines)) as pool:
+        child = server.wait_child()
+        (first,) = pool.children()
+        child.assign([job("block")])
+        until(lines.with_name("gone").exists, "the handler")
+        until(lambda: words(lines).count("start") >= 2, "the next process")
+        lines.with_name("gone").unlink()
+        server.wait_child()
+        assert not first.is_running()
+        assert backend == "trio" or "the database is gone" in pool.stderr
+        assert '"exit_code": 69' in pool.stderr
+
+
 def test_an_isolated_job_tells_its_failure(lines: Path) -> None:
     with at_work(app=APP, env=env(lines)) as (child, _):
         assert run(child, job("fail-apart"))[0] == "error"
@@ -128,6 +145,7 @@ def test_a_start_that_fails_is_tried_again(lines: Path) -> None:
         assert [one["exit_code"] for one in found if one["event"] == "handler_process_died"] == [69, 69]
 
 
+@pytest.mark.rest
 def test_a_pool_whose_processes_cannot_start_gives_up(lines: Path) -> None:
     lines.with_name("broken").touch()
     with FakeServer() as server, worker(server, app=APP, env=env(lines)) as pool:
@@ -144,15 +162,3 @@ def test_a_spare_starts_when_it_serves(lines: Path) -> None:
         first.send_signal(signal.SIGKILL)
         server.wait_child()
         assert words(lines, spare.pid) == ["start", "start async", "open", "open mailer"]
-
-
-def test_a_type_that_no_lifespan_yields(tmp_path: Path) -> None:
-    (tmp_path / "lonely.py").write_text(
-        "import pulse\n\napp = pulse.App()\n\n\nclass Pool: ...\n\n\n"
-        "@app.handler('x')\nasync def x(pool: Pool = pulse.provided()) -> None: ...\n"
-    )
-    with FakeServer() as server, worker(server, app="lonely:app", cwd=tmp_path) as pool:
-        assert pool.wait() == 1
-        assert pool.stderr == (
-            "pulse: cannot load 'lonely:app': handler 'x': no lifespan yields Pool, which parameter 'pool' asks for\n"
-        )
