@@ -141,13 +141,13 @@ WITH jobs AS (
     DELETE FROM pulse.set_aside s
 ), audit AS (
     DELETE FROM pulse.audit a
-), own AS (
-    DELETE FROM pulse.schedules s WHERE s.declared_by IS NULL
 ), declared AS (
     UPDATE pulse.schedules s
     SET next_run_at = NULL, following_run_at = NULL, last_run_at = NULL, last_job_id = NULL, waiting = 0, error = NULL, reckon = true,
         paused = true
     WHERE s.declared_by IS NOT NULL
+), own AS (
+    DELETE FROM pulse.schedules s WHERE s.declared_by IS NULL
 )
 SELECT pg_notify('pulse_schedules', '');
 

@@ -51,14 +51,22 @@ async def test_only_what_runs_and_what_an_application_declares_is_kept(
 
 async def test_the_time_passes_for_what_waits_and_for_nothing_else(testing: DatabaseOfTesting, connection: Sql) -> None:
     now = datetime.now(UTC)
-    times = {"late": now - HOUR, "second": now + HOUR, "first": now + HOUR / 2, "far": now + 9 * HOUR, "held": HELD}
+    times = {
+        "late": now - HOUR,
+        "second": now + HOUR,
+        "first": now + HOUR / 2,
+        "third": now + 1.5 * HOUR,
+        "far": now + 9 * HOUR,
+        "held": HELD,
+    }
     waiting = {name: await forge(connection, next_run_at=moment) for name, moment in times.items()}
     retrying = await forge(connection, "RETRYING", next_run_at=now + 9 * HOUR, expires_at=now + 10 * HOUR)
     others = [await forge(connection, status, next_run_at=now + HOUR) for status in ("RUNNING", "COMPLETED")]
     await testing.advance(2 * 3600)
     found = await due(connection)
     assert found[waiting["late"]] == now - HOUR
-    assert now < found[waiting["first"]] < found[waiting["second"]] < datetime.now(UTC) + timedelta(seconds=1)
+    began = [found[waiting[name]] for name in ("first", "second", "third")]
+    assert now < began[0] < began[1] < began[2] < datetime.now(UTC) + timedelta(seconds=1)
     assert (found[waiting["far"]], found[waiting["held"]]) == (now + 7 * HOUR, HELD)
     assert found[retrying] == now + 7 * HOUR
     assert await connection.fetchval("SELECT expires_at FROM pulse.jobs WHERE expires_at IS NOT NULL") == now + 8 * HOUR
