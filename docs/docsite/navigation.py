@@ -11,7 +11,7 @@ from sphinx.application import Sphinx
 PARTS: Final[Mapping[str, Sequence[str]]] = {
     "Start": ("quickstart", "concepts", "handlers", "hooks", "schedules", "testing", "frameworks", "secrets"),
     "Run it": ("operating", "dashboard", "recovery", "tuning"),
-    "Come from": ("migrate-from-celery", "migrate-from-rq", "migrate-from-procrastinate"),
+    "Come from": ("compared", "migrate-from-celery", "migrate-from-rq", "migrate-from-procrastinate"),
     "Reference": ("operations", "state-machine", "sql", "protocol", "glossary", "faq"),
     "Proof": ("performance", "performance-peers", "chaos", "fuzzing", "model", "simulation", "repairs"),
     "Change it": ("architecture", "adr/README"),

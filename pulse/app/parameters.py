@@ -66,6 +66,8 @@ class Parameters:
         Raises:
             ArgumentError: The handler cannot be called like that.
         """
+        if not args:
+            return self.encoded(kwargs)
         if len(args) > len(self._places):
             raise ArgumentError(f"takes {len(self._places)} arguments by position, not {len(args)}")
         given = dict(zip(self._places, args, strict=False))
@@ -109,6 +111,8 @@ class Parameters:
         return given
 
     def _check_names(self, given: Mapping[str, object]) -> None:
+        if given.keys() == self._known:
+            return
         if not self._required <= given.keys():
             missing = next(name for name in self._declared if name in self._required and name not in given)
             raise ArgumentError(f"argument {missing!r} is missing; {self._allowed()}")

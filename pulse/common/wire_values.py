@@ -43,7 +43,7 @@ def args_text(args: object) -> str:
     """
     if args is None:
         return "{}"
-    if not isinstance(args, Mapping):
+    if not isinstance(args, dict | Mapping):  # dict: an answer at once, without a look at the registry of Mapping
         raise BadRequestError(f"args must be an object of keyword arguments, not {type(args).__name__}")
     try:
         return json_text.dumps(dict(cast("Mapping[str, object]", args)))

@@ -66,9 +66,7 @@ def main(arguments: list[str]) -> int:
         except StartupError as error:
             log.warning("startup_failed", hook=str(error), exc_info=error.__cause__)
         except Exception as error:
-            if not app.hooks.lifespans:
-                raise
-            log_hook("lifespan", error)  # a task of it failed, which cancels all that runs inside
+            log.warning("handler_process_failed", exc_info=error)
         return code
 
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # until the service handles it: a spare ends without a traceback

@@ -1,4 +1,4 @@
-"""The site's own parts: its navigation, its drawing, its player, and links of pages outside of it."""
+"""The site's own parts: its navigation, its drawing, its player, links of pages outside of it, and a page's counts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 from pulse.job import TRANSITIONS
 from tests.docs.blocks import Block, blocks, pages
-from tests.support.checking.markdown import DOCS
+from tests.support.checking.markdown import DOCS, section, table
 
 ROOT: Final = DOCS.parent
 STATES: Final = (DOCS / "images" / "states.svg").read_text("utf-8")
@@ -23,6 +23,8 @@ PLAYER_SHA256: Final = {
     "asciinema-player.min.js": "a13c37632e1b5c49fe9128417b9319a9b5bc64cb457dd5ae52cbba8a3aceb880",
 }
 _LINK: Final = re.compile(r"\]\((?!https?:)([^)#\s]+)(?:#[^)]*)?\)")
+_EXAMPLE: Final = re.compile(r"^\*\*(?P<queue>[^*]+)\*\*.+?^```\w+\n(?P<code>.+?)^```$", re.MULTILINE | re.DOTALL)
+_NOT_COUNTED: Final = re.compile(r"\s*$|# |from |import ")
 
 
 def test_every_page_is_in_the_navigation() -> None:
@@ -87,3 +89,18 @@ def test_what_is_wrong_with_a_site_is_seen(tmp_path: Path) -> None:
     (tmp_path / "index.html").write_text('<a href="sub/two.html">2</a><a href="alone.html">3</a>')
     (tmp_path / "sub" / "gone.svg").write_text("")
     assert verify() == (0, [])
+
+
+def test_the_page_that_compares_counts_the_lines_of_its_examples() -> None:
+    page = (DOCS / "compared.md").read_text("utf-8")
+    rows = table(section(page, "How many lines"))
+    assert len(rows) > 1
+    for row in rows:
+        heading = row.pop("").removeprefix("[").partition("]")[0]
+        examples = _EXAMPLE.finditer(section(page, heading[0].upper() + heading[1:]))
+        counts = {found["queue"]: str(_lines_of_code(found["code"])) for found in examples}
+        assert counts == {queue: count for queue, count in row.items() if count}, heading
+
+
+def _lines_of_code(source: str) -> int:
+    return sum(not _NOT_COUNTED.match(line) for line in source.splitlines())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -23,9 +24,11 @@ TYPES_ONLY: Final = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    fr
 
 def names(contract: dict[str, Any]) -> Iterable[str]:
     ignored = contract.get("exhaustive_ignores", [])
-    for container in contract.get("containers", []):
-        for layer in [*contract["layers"], *ignored]:
-            yield from (f"{container}.{name.strip()}" for name in layer.split("|"))
+    yield from contract.get("allowed_importers", [])
+    begins = [f"{container}." for container in contract.get("containers", [])] or [""]
+    for begin in begins:
+        for layer in [*contract.get("layers", []), *ignored]:
+            yield from (f"{begin}{name.strip()}" for name in re.split("[|:]", layer))
 
 
 @pytest.fixture

@@ -5,7 +5,8 @@ pulse in a Django project: ``"pulse.contrib.django"`` in INSTALLED_APPS, and han
 - checks: what ``manage.py check`` says of pulse
 - connections: closes old connections around handlers
 - management: the command ``manage.py pulse_worker``
-- migrations: installs the schema
+- migrations: the migration that installs the schema
+- schema: installs the schema on a connection of Django's
 - settings: ``PULSE`` in the settings module
 - submitting: submits jobs in the transaction of a connection of Django's; the client of this process
 - templates: the link to the dashboard on the admin's first page

@@ -65,6 +65,7 @@ FROM (VALUES
     ('index', 'schedules', 'idx_schedules_reckon'), ('index', 'schedules', 'idx_schedules_waiting'),
     ('trigger', 'dispatch_control', 'gate_opened'), ('trigger', 'topics', 'topics_changed'),
     ('function', 'backoff_s', 'backoff_s'), ('function', 'check_schedule', 'check_schedule'),
+    ('function', 'check_attempt', 'check_attempt'), ('function', 'complete_attempt', 'complete_attempt'),
     ('function', 'checked_priority', 'checked_priority'), ('function', 'create_schedule', 'create_schedule'),
     ('function', 'delete_schedule', 'delete_schedule'), ('function', 'time_problem', 'time_problem'),
     ('function', 'is_stored', 'is_stored'), ('function', 'is_stored_unseen', 'is_stored_unseen'), ('function', 'jittered', 'jittered'),

@@ -304,12 +304,12 @@ def arguments_for(attempt: Attempt, handler: Handler, values: Mapping[Any, Any])
     if not isinstance(arguments, dict):
         raise TypeError("args are not an object")
     attempt.args = given = handler.parameters.decoded(arguments)
-    if handler.context_parameter is None and not handler.provided:
-        return given
-    given = {**given, **{name: values[kind] for name, kind in handler.provided.items()}}
+    if handler.provided:
+        given = {**given, **{name: values[kind] for name, kind in handler.provided.items()}}
     if handler.context_parameter is not None:
-        given[handler.context_parameter] = context = attempt.context
+        context = attempt.context
         _ = context.previous  # here, and not in the handler, it shows whether it can be read
+        given = {**given, handler.context_parameter: context}
     return given
 
 

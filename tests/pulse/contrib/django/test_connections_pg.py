@@ -12,6 +12,7 @@ import anyio
 import django.db  # type: ignore[import-untyped]
 import pytest
 from asgiref.sync import sync_to_async
+from django.db import transaction
 
 import tests.pulse.sql.connections  # noqa: F401 - it sets Django up, which the imports below need
 
@@ -158,6 +159,6 @@ def test_an_app_without_async_handlers_needs_no_loop() -> None:
 async def test_a_test_case_keeps_its_connection(dsn: str) -> None:
     """It runs handlers inside its transaction."""
     async with peer("Django", dsn):
-        atomic: Any = django.db.transaction.atomic
+        atomic: Any = transaction.atomic
         with atomic():
             assert called("plain") == [use()]

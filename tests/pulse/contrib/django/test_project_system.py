@@ -103,7 +103,7 @@ def test_the_tests_of_the_project(newest_server: Postgres, whole: Whole) -> None
 
 
 def test_checks_of_the_project(newest_server: Postgres, whole: Whole, tmp_path: Path) -> None:
-    """Those of the schema for whom names the database, and all before any command."""
+    """Those of the schema where the database is named, all others before any command."""
     with newest_server.database(installed=False) as dsn:
         empty = Project(whole.env, dsn)
         done = empty.manage("check", "--database", "default")

@@ -110,7 +110,7 @@ def test_a_lifespan_that_fails_ends_the_process(backend: str, lines: Path) -> No
         lines.with_name("gone").unlink()
         server.wait_child()
         assert not first.is_running()
-        assert backend == "trio" or "the database is gone" in pool.stderr
+        assert backend == "trio" or "handler_process_failed" in pool.stderr
         assert '"exit_code": 69' in pool.stderr
 
 

@@ -15,13 +15,13 @@ import tests.pulse.sql.connections  # noqa: F401 - it sets Django up, which the 
 
 # isort: split
 import pulse.contrib.django
+from pulse.contrib.django.schema import install
 from pulse.store.admin.schema import ensure_schema
 from tests.pulse.sql.connections import peer
 from tests.support.servers.postgres import Postgres
 
 pytestmark = [pytest.mark.postgres, pytest.mark.anyio]
 
-migration = importlib.import_module("pulse.contrib.django.migrations.0001_schema")
 NOW = "SELECT current_setting('search_path'), current_setting('lock_timeout'), to_regclass('pulse.jobs') IS NOT NULL"
 
 
@@ -39,7 +39,7 @@ def migrate(connection: Any, **more: object) -> tuple[object, ...]:
     editor.connection.__dict__.update(more)
     atomic: Any = transaction.atomic
     with atomic(), connection.cursor() as cursor:
-        migration.install(None, editor)
+        install(None, editor)
         cursor.execute(NOW)
         return tuple(cursor.fetchone())
 
@@ -68,6 +68,7 @@ async def test_other_databases_get_none(empty_dsn: str, more: dict[str, str]) ->
 
 
 def test_undoing_it_keeps_the_jobs() -> None:
+    migration = importlib.import_module("pulse.contrib.django.migrations.0001_schema")
     (operation,) = migration.Migration.operations
-    assert operation.code is migration.install
+    assert operation.code is install
     assert operation.reverse_code(None, None) is None
