@@ -8,7 +8,7 @@ are in memory. There is no server, no process and no waiting: back-off is a numb
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Concatenate, Final, ParamSpec, Unpack, overload
+from typing import Any, Concatenate, Final, ParamSpec, Unpack, cast, overload
 from uuid import UUID
 
 from pulse.app.app import App
@@ -201,9 +201,10 @@ class Inline:
 def _call_of(handler: Call[Any] | Callable[..., Any], args: tuple[object, ...], kwargs: dict[str, object]) -> Call[Any]:
     if not isinstance(handler, Call):
         return call(handler, *args, **kwargs)
+    made = cast("Call[Any]", handler)  # type: ignore[redundant-cast]  # pyright says that it is partially unknown
     if args or kwargs:
-        raise BadRequestError(f"{handler.name}: args are given beside those of the call")
-    return handler
+        raise BadRequestError(f"{made.name}: args are given beside those of the call")
+    return made
 
 
 def _endless(what: str, runs: int) -> InlineError:

@@ -28,8 +28,8 @@ class Backwards:
     def encode(self, name: str, text: str) -> str:
         return text[::-1]
 
-    def decode(self, name: str, text: str) -> str:
-        return text[::-1]
+    def decode(self, name: str, data: str) -> str:
+        return data[::-1]
 
 
 @dataclass
@@ -218,6 +218,8 @@ def test_a_submit_says_what_its_server_would_say(inline: Inline) -> None:
         inline.submit(count, {"kind": "x"}, priority=1000)
     with pytest.raises(pulse.BadRequestError, match=r"count: .*kind"):
         inline.submit(count, {})
+    with pytest.raises(pulse.BadRequestError, match=r"^count: kind is 3; allowed is text$"):
+        inline.run(count, 3)  # type: ignore[call-overload]  # type checkers say so, too
     assert not inline.submitted()
 
 

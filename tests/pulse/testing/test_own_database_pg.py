@@ -91,7 +91,8 @@ async def test_jobs_run_in_the_transaction_that_submitted_them(kind: str, dsn: s
 
 
 def test_the_first_is_the_most_urgent_and_what_they_submit_runs_too(dsn: str) -> None:
-    with psycopg.connect(dsn, row_factory=dict_row) as connection:
+    factory: Any = dict_row  # as a suite may have it
+    with psycopg.connect(dsn, row_factory=factory) as connection:
         asked.append(connection)
         pulse.sql.submit(connection, pulse.call(chain, 0))
         pulse.sql.submit(connection, pulse.call(chain, 2), priority=5)
