@@ -111,7 +111,7 @@ class Parameters:
         return given
 
     def _check_names(self, given: Mapping[str, object]) -> None:
-        if given.keys() == self._known:
+        if given.keys() == self._declared.keys():
             return
         if not self._required <= given.keys():
             missing = next(name for name in self._declared if name in self._required and name not in given)

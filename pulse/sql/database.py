@@ -136,6 +136,7 @@ class _OneConnection:
 
     def _connect(self) -> psycopg.Connection[Any]:
         import psycopg
+        import psycopg.conninfo
 
         usual = {
             "connect_timeout": _CONNECT_S, "tcp_user_timeout": _SILENCE_MS, "keepalives_idle": 5,
