@@ -84,7 +84,7 @@ class Handler:
     layers: Layers | None = None
     provided: Mapping[str, Any] = field(default_factory=dict[str, Any])
     on_failure: tuple[FailureHook, ...] = ()
-    events: Mapping[str, str] = field(default_factory=dict)
+    events: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def declared(self) -> dict[str, object]:
         """The declared options, for the worker's hello."""

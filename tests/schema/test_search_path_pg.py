@@ -40,6 +40,7 @@ _CALLS: Final = (
     """SELECT pulse.set_topic('t', '{"timeout_s": 5, "backoff": "exponential:1:60", "max_attempts": 3}')""",
     """SELECT pulse.set_topic('t', '{"timeout_s": null, "backoff": null, "max_attempts": null}')""",
     "SELECT pulse.backoff_s('exponential:1:60', 3), pulse.backoff_s('list:1,2', 1), pulse.backoff_s('quadratic', 2)",
+    f"SELECT pulse.event_args('{_JOB}', 'n', 't', 1, 'error', 'why')",
     "SELECT pulse.note('x', topic => 't', detail => '{}'), pulse.uuid7(), pulse.notify_work()",
     "UPDATE pulse.dispatch_control SET paused = false",
 )  # fmt: skip

@@ -104,8 +104,8 @@ GRANT SELECT ON pulse.schema_version TO :"server";
 -- INSERT lets pulse.note trust the operator that the server names; locking rows takes UPDATE of one column, and seq is harmless.
 GRANT SELECT, INSERT, UPDATE (id), DELETE ON pulse.audit TO :"server";
 GRANT SELECT, UPDATE ON SEQUENCE pulse.work_notified TO :"server";
-GRANT EXECUTE ON FUNCTION pulse.backoff_s, pulse.delete_schedule, pulse.jittered, pulse.note, pulse.notify_work,
-    pulse.resolved_options, pulse.set_topic, pulse.tell, pulse.trigger_schedule, pulse.uuid7 TO :"server";
+GRANT EXECUTE ON FUNCTION pulse.backoff_s, pulse.delete_schedule, pulse.event_args, pulse.jittered, pulse.note, pulse.notify_work,
+    pulse.resolved_options, pulse.set_topic, pulse.submit, pulse.tell, pulse.trigger_schedule, pulse.uuid7 TO :"server";
 
 GRANT INSERT (id, name, topic, args, priority, next_run_at, max_attempts, timeout_s, expires_at, traceparent) ON pulse.jobs TO :"submit";
 GRANT SELECT (name, topic, max_attempts, timeout_s) ON pulse.handlers TO :"submit";

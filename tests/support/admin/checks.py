@@ -234,6 +234,8 @@ CHECKS: Final = [
     _backoff("handlers"),
     _text("handlers", "handlers_name_check", "name"),
     _text("handlers", "handlers_topic_check", "topic"),
+    _text("handlers", "handlers_on_dead_letter_check", "on_dead_letter"),
+    _text("handlers", "handlers_on_crash_check", "on_crash"),
     _budget("handlers", "handlers_max_attempts_check", "max_attempts"),
     _budget("handlers", "handlers_max_crashes_check", "max_crashes"),
     _seconds("handlers", "handlers_timeout_s_check", "timeout_s"),

@@ -25,7 +25,7 @@ FUNCTIONS: Final = frozenset(
         "backoff_s", "check_schedule", "checked_priority", "create_schedule", "delete_schedule", "time_problem", "is_stored",
         "is_stored_unseen", "jittered", "note", "notify_work", "open_gate", "pause_schedule", "resolved_options",
         "resume_schedule", "set_schedule", "set_topic", "submit", "submit_many", "tell", "tell_topics", "trigger_schedule", "update_schedule", "uuid7",
-        "check_attempt", "complete_attempt",
+        "check_attempt", "complete_attempt", "event_args",
     }
 )  # fmt: skip
 SECRET: Final = {"jobs": {"args", "result", "progress", "checkpoint"}, "attempts": {"progress"}, "schedules": {"args"}}
@@ -55,7 +55,7 @@ SETS: Final = {"server": {"work_notified"}, "submit": {"work_notified"}, "read":
 CALLS: Final = {
     "server": {
         "backoff_s", "delete_schedule", "jittered", "note", "notify_work", "resolved_options", "set_topic", "tell", "trigger_schedule",
-        "uuid7",
+        "uuid7", "event_args", "submit",
     },
     "submit": {
         "submit", "submit_many", "time_problem", "is_stored", "is_stored_unseen", "notify_work", "resolved_options", "tell", "uuid7",
