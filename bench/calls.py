@@ -17,7 +17,7 @@ from bench.results import Sample
 from bench.stage import Stage, System
 from pulse.client.requests import NewJob
 
-SINGLES: Final = 10  # for so many jobs in a batch, one is submitted by a call of its own, too
+SINGLES: Final = 10  # of so many jobs, one is submitted by a call of its own, too
 SOCKET: Final = "the same through the socket"
 UNTYPED: Final = "the same by name and args"
 IMPORTS: Final = ("pass", "import pulse", "import pulse; pulse.Client")
@@ -25,15 +25,19 @@ IMPORT_RUNS: Final = 15
 
 
 def calls(stage: Stage) -> list[Sample]:
-    """Each way in turn, behind a closed gate, so that all meet the same noise and nothing else runs."""
+    """Two ways in turn, behind a closed gate, so that both meet the same noise and nothing else runs."""
     with stage.fresh() as dsn, stage.system(dsn) as system, psycopg.connect(dsn, autocommit=True) as connection:
         system.client.pause(reason="bench")
-        many, one = _times(_batch_ways(system, connection), _single_ways(system, connection), stage.size.sql_rows)
+        many, one = _batch_ways(system, connection), _single_ways(system, connection)
+        # Not all three: what SQL notifies of is looked at while the next way is measured.
+        jobs, few = stage.size.sql_rows, max(1, stage.size.sql_rows // SINGLES)
+        typed_many, typed_one = _times(_pair(many, "typed"), jobs), _times(_pair(one, "typed"), few)
+        sql_many, sql_one = _times(_pair(many, "sql"), jobs), _times(_pair(one, "sql"), few)
     return [
-        Sample("submit_many, typed calls", many["typed"], "µs", many["plain"], UNTYPED),
-        Sample("submit, a typed call", one["typed"], "µs", one["plain"], UNTYPED),
-        Sample("pulse.sql.submit_many, psycopg", 1e6 / many["sql"], "jobs/s", 1e6 / many["plain"], SOCKET),
-        Sample("pulse.sql.submit, psycopg", one["sql"], "µs", one["plain"], SOCKET),
+        Sample("submit_many, typed calls", typed_many["typed"], "µs", typed_many["plain"], UNTYPED),
+        Sample("submit, a typed call", typed_one["typed"], "µs", typed_one["plain"], UNTYPED),
+        Sample("pulse.sql.submit_many, psycopg", 1e6 / sql_many["sql"], "jobs/s", 1e6 / sql_many["plain"], SOCKET),
+        Sample("pulse.sql.submit, psycopg", sql_one["sql"], "µs", sql_one["plain"], SOCKET),
     ]
 
 
@@ -62,27 +66,20 @@ def _single_ways(system: System, connection: psycopg.Connection[Any]) -> Mapping
     }
 
 
-def _times(many: Mapping[str, Way], one: Mapping[str, Way], jobs: int) -> tuple[dict[str, float], dict[str, float]]:
-    """Microseconds per job of each way, in batches and by single calls; the order changes with each batch."""
-    in_batches, singly = dict.fromkeys(many, 0.0), dict.fromkeys(one, 0.0)
-    singles = 0
-    for first, length in batches(jobs):
-        few = max(1, length // SINGLES)
-        _add(in_batches, many, first, length)
-        _add(singly, one, first, few)
-        singles += few
-    return (
-        {name: 1e6 * spent / jobs for name, spent in in_batches.items()},
-        {name: 1e6 * spent / singles for name, spent in singly.items()},
-    )
+def _pair(ways: Mapping[str, Way], other: str) -> dict[str, Way]:
+    return {"plain": ways["plain"], other: ways[other]}
 
 
-def _add(used: dict[str, float], ways: Mapping[str, Way], first: int, count: int) -> None:
-    for name in sorted(ways, reverse=bool(first // count % 2)):
-        jobs = new_jobs("noop", first, count)
-        began_s = time.perf_counter()
-        ways[name](jobs)
-        used[name] += time.perf_counter() - began_s
+def _times(ways: Mapping[str, Way], jobs: int) -> dict[str, float]:
+    """Microseconds per job of each way; the order changes with each batch."""
+    used = dict.fromkeys(ways, 0.0)
+    for number, (first, length) in enumerate(batches(jobs)):
+        for name in sorted(ways, reverse=bool(number % 2)):
+            work = new_jobs("noop", first, length)
+            began_s = time.perf_counter()
+            ways[name](work)
+            used[name] += time.perf_counter() - began_s
+    return {name: 1e6 * spent / jobs for name, spent in used.items()}
 
 
 def imports(_stage: Stage) -> list[Sample]:
