@@ -25,7 +25,6 @@ __all__ = ["check_database", "check_link", "check_schema", "check_settings", "re
 
 _HERE: Final = "pulse.contrib.django"
 _ADMIN: Final = "django.contrib.admin"
-_VERSION: Final = "SELECT version, to_jsonb(v) ->> 'release' FROM pulse.schema_version v ORDER BY version DESC LIMIT 1"
 _NO_SCHEMA: Final = {"3F000", "42P01"}
 
 
@@ -68,9 +67,11 @@ def check_schema(databases: Sequence[str] | None = None, **_: object) -> list[ch
     alias = found.database
     if problems or alias not in (databases or ()) or (connection := connection_of(alias)).vendor != "postgresql":
         return []
+    from pulse.store.statements import STATEMENTS  # not above: it reads files
+
     try:
         with connection.cursor() as cursor:
-            cursor.execute(_VERSION)
+            cursor.execute(STATEMENTS["schema_version"].sql)
             row = cursor.fetchone()
     except DatabaseError as error:
         said = f"database {alias!r}: {str(error).partition(chr(10))[0]}"

@@ -19,14 +19,15 @@ SETTINGS: Final = {"PULSE_POLL_S": "60"}
 
 
 def test_a_welcome(system: System, client: Peer, topic: str) -> None:
-    """All get the times and the longest frame; a worker also its session, and its lost attempts."""
+    """All get the times and the longest frame; a worker also its session, its identity, and its lost attempts."""
     terms = {"protocol": 1, "heartbeat_s": 10.0, "lease_s": 30.0, "max_frame_bytes": 8 * 1024 * 1024}
     assert client.welcome == {**terms, "server": client.welcome["server"]}
     assert client.welcome["server"].startswith("pulse ")
     with system.worker("w", topics=[topic], names=["b", "a"], capacity=3) as worker:
         assert len(worker.session) == 16
-        assert worker.welcome == {**client.welcome, "session": worker.session, "lost": []}
         (row,) = [row for row in worker.call("workers.list")["workers"] if row["topics"] == [topic]]
+        own = {"session": worker.session, "lost": [], "worker": row["identity"]}
+        assert worker.welcome == {**client.welcome, **own}
         assert (row["name"], row["names"], row["capacity"], row["running"]) == ("w", ["a", "b"], 3, [])
 
 
