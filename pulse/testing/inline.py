@@ -7,7 +7,7 @@ are in memory. There is no server, no process and no waiting: back-off is a numb
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Concatenate, Final, ParamSpec, Unpack, cast, overload
 from uuid import UUID
 
@@ -114,23 +114,25 @@ class Inline:
 
         """
         ran: dict[bytes, MemoryJob] = {}
-        for _ in range(MAX_RUNS):
-            job = self._queue.next_due()
-            if job is None:
-                return [self._record(one) for one in ran.values()]
+        for job in self._due():
             ran.setdefault(job.info.id, job)
             self._runner.run(job)
-        raise _endless("the jobs", MAX_RUNS)
+        return [self._record(one) for one in ran.values()]
 
     async def run_until_idle_async(self) -> list[InlineJob]:
         """``run_until_idle`` in the event loop of the test."""
         ran: dict[bytes, MemoryJob] = {}
+        for job in self._due():
+            ran.setdefault(job.info.id, job)
+            await self._runner.run_async(job)
+        return [self._record(one) for one in ran.values()]
+
+    def _due(self) -> Iterator[MemoryJob]:
         for _ in range(MAX_RUNS):
             job = self._queue.next_due()
             if job is None:
-                return [self._record(one) for one in ran.values()]
-            ran.setdefault(job.info.id, job)
-            await self._runner.run_async(job)
+                return
+            yield job
         raise _endless("the jobs", MAX_RUNS)
 
     def advance(self, seconds: float = 0.0, *, minutes: float = 0.0, hours: float = 0.0, days: float = 0.0) -> None:
@@ -140,20 +142,16 @@ class Inline:
     def run_job(self, job_id: IdLike) -> InlineJob:
         """Run a submitted job to its end; as ``run``."""
         job = self._queue.job(as_id(job_id))
-        for _ in range(MAX_RUNS):
-            if job.is_terminal:
-                return self._record(job)
+        for _ in _until_ended(job):
             self._runner.run(job)
-        raise _endless(job.info.name, MAX_RUNS)
+        return self._record(job)
 
     async def run_job_async(self, job_id: IdLike) -> InlineJob:
         """``run_job`` in the event loop of the test."""
         job = self._queue.job(as_id(job_id))
-        for _ in range(MAX_RUNS):
-            if job.is_terminal:
-                return self._record(job)
+        for _ in _until_ended(job):
             await self._runner.run_async(job)
-        raise _endless(job.info.name, MAX_RUNS)
+        return self._record(job)
 
     def adopt(self, jobs: Iterable[JobInfo]) -> list[UUID]:
         """Take over jobs that are stored elsewhere; returns their ids."""
@@ -205,6 +203,14 @@ def _call_of(handler: Call[Any] | Callable[..., Any], args: tuple[object, ...], 
     if args or kwargs:
         raise BadRequestError(f"{made.name}: args are given beside those of the call")
     return made
+
+
+def _until_ended(job: MemoryJob) -> Iterator[int]:
+    for number in range(MAX_RUNS):
+        if job.is_terminal:
+            return
+        yield number
+    raise _endless(job.info.name, MAX_RUNS)
 
 
 def _endless(what: str, runs: int) -> InlineError:

@@ -107,17 +107,12 @@ def _is_psycopg_open(connection: Any) -> bool:
     return connection.info.transaction_status not in {_IDLE, _UNKNOWN}
 
 
-class _OfPsycopg:
+class _InContext:
+    """What has cursors, and a context manager for a transaction."""
+
     def __init__(self, connection: Any) -> None:
         self._connection = connection
-        self._inner: Any = connection.transaction()
-
-    async def begin(self) -> None:
-        _refuse_open(self.is_open())
-        self._inner.__enter__()
-
-    def is_open(self) -> bool:
-        return _is_psycopg_open(self._connection)
+        self._inner: Any = None
 
     async def run(self, statement: str, values: Sequence[object]) -> None:
         with self._connection.cursor() as cursor:
@@ -130,11 +125,17 @@ class _OfPsycopg:
         self._inner.__exit__(type(error), error, error.__traceback__)
 
 
-class _OfDjango:
-    def __init__(self, connection: Any) -> None:
-        self._connection = connection
-        self._inner: Any = None
+class _OfPsycopg(_InContext):
+    async def begin(self) -> None:
+        _refuse_open(self.is_open())
+        self._inner = self._connection.transaction()
+        self._inner.__enter__()
 
+    def is_open(self) -> bool:
+        return _is_psycopg_open(self._connection)
+
+
+class _OfDjango(_InContext):
     async def begin(self) -> None:
         _refuse_open(self._connection.in_atomic_block or not self._connection.get_autocommit())
         transaction: Any = importlib.import_module("django.db.transaction")
@@ -143,16 +144,6 @@ class _OfDjango:
 
     def is_open(self) -> bool:
         return bool(self._connection.in_atomic_block) and _is_psycopg_open(self._connection.connection)
-
-    async def run(self, statement: str, values: Sequence[object]) -> None:
-        with self._connection.cursor() as cursor:
-            cursor.execute(_marked(statement, values), values)
-
-    async def commit(self) -> None:
-        self._inner.__exit__(None, None, None)
-
-    async def roll_back(self, error: BaseException) -> None:
-        self._inner.__exit__(type(error), error, error.__traceback__)
 
 
 class _OfSqlalchemy:

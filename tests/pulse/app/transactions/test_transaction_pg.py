@@ -17,6 +17,7 @@ from sqlalchemy.ext import asyncio as sqlalchemy_asyncio
 
 import pulse
 from pulse.app.transactions.fence import AttemptFence
+from pulse.app.transactions.transaction import Transaction
 from pulse.encryption import FernetCodec
 from pulse.errors import (
     BadRequestError,
@@ -272,7 +273,7 @@ async def test_a_closed_connection(kind: str, dsn: str, connection: Sql) -> None
 
 
 async def test_what_is_no_connection(dsn: str) -> None:
-    def block(connection: object) -> Any:
+    def block(connection: object) -> Transaction:
         return context(bytes(16), Held()).transaction(connection)
 
     with pytest.raises(BadRequestError, match="a str is no connection; a psycopg connection, a SQLAlchemy"), block(dsn):
