@@ -36,11 +36,11 @@ class Inline:
 
     Args:
         app: Whose handlers.
+        values: What handlers get by type, in place of the values of the app's lifespans.
         backend: ``asyncio`` or ``trio``: where async handlers run that a plain test runs.
 
     Attributes:
-        values: What handlers get by type, in place of the values of the app's lifespans:
-            ``values[Database] = FakeDatabase()``.
+        values: Those values; may be changed: ``values[Database] = FakeDatabase()``.
         client: A ``pulse.Client`` for the code under test: submits here, and runs the job that it waits for.
         async_client: The same as a ``pulse.AsyncClient``.
 
@@ -51,11 +51,12 @@ class Inline:
             assert job.result == {"ok": True}
     """
 
-    def __init__(self, app: App, *, backend: str = "asyncio") -> None:
+    def __init__(self, app: App, *, values: Mapping[Any, Any] | None = None, backend: str = "asyncio") -> None:
         self._queue = MemoryQueue(app)
         self._codec = app.codec
         self._runner = InlineRunner(self._queue, app.hooks, backend)
         self.values = self._runner.values
+        self.values.update(values or {})
         self.client = InlineClient(self._queue, self, self._codec)
         self.async_client = InlineAsyncClient(self._queue, self, self._codec)
 
