@@ -258,7 +258,7 @@ def figures(options: argparse.Namespace) -> Iterator[Figure]:
     """Everything that is measured, in order."""
     if options.tries:
         with scene(WORKERS, 250, {}) as on:
-            on.hear_freed()
+            on.hear_changes()
             for child, held in CHILDREN.items():
                 for jobs in (1, 100):
                     label = f"SIGKILL, {jobs} job{'s' * (jobs > 1)}{held}"
@@ -274,7 +274,7 @@ def figures(options: argparse.Namespace) -> Iterator[Figure]:
             yield from outage(on, postgres, options.outage)
     if options.claims:
         with scene(WORKERS, 250, {}) as on:
-            on.hear_freed()
+            on.hear_changes()
             yield from pinned(on, options.claims, options.tries)
 
 
