@@ -92,7 +92,7 @@ def running_pulse(app: App | str, *, dsn: str | None = None) -> Generator[PulseS
 
     Args:
         app: ``MODULE:APP``, or an app that is in a module.
-        dsn: The database to work on, with "test" in its name: all jobs in it are removed; None: a PostgreSQL of its own.
+        dsn: The database to use, with "test" in its name: all jobs in it are removed; None: a PostgreSQL of its own.
 
     Raises:
         MissingExtraError: The extra ``server`` is not installed, or without *dsn* the extra ``embedded``.
