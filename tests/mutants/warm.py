@@ -31,7 +31,7 @@ import asyncpg
 import pytest
 
 from pulse.errors import PulseError
-from tests.mutants import judges
+from tests.mutants import judges, leftovers
 from tests.mutants.force import force, functions
 from tests.mutants.source import SCHEMA, Mutant, path_of, statement_of, statements
 from tests.support.servers.postgres import GIVEN_DSN, GIVEN_TEMPLATE, Postgres
@@ -96,7 +96,12 @@ class Judges:
         functions()
         gc.collect()
         gc.freeze()  # a fork that collects garbage neither looks at all this nor copies it
-        self.work(self)
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        try:
+            self.work(self)
+        finally:
+            for one in self._forks:  # it was interrupted
+                leftovers.end(one.pid)
         return True
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -290,7 +295,7 @@ class Judges:
             is_late = one.pidfd not in ready and until_s < now_s
             if not is_late and one.pidfd not in ready:
                 continue
-            _kill_group(one.pid)  # what hangs, or what the tests of a mutant have left
+            leftovers.end(one.pid)  # what hangs, or what the tests of a mutant have left
             _, status = os.waitpid(one.pid, 0)
             os.close(one.pidfd)
             self._forks.remove(one)
@@ -318,6 +323,8 @@ def _child(run: Callable[[], int], output: Path) -> None:
     code = UNFIT
     try:
         os.setsid()
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        leftovers.mark()
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         with output.open("wb") as file:
             for stream in (1, 2):
@@ -371,11 +378,6 @@ def _watch_statements() -> set[str]:
     for name in ("_get_statement", "execute"):
         setattr(connection, name, watched(getattr(connection, name)))
     return sent
-
-
-def _kill_group(pid: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(pid, signal.SIGKILL)
 
 
 def _tracer(paths: frozenset[str], lines: defaultdict[CodeType, set[int]]) -> Any:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import gc
 import os
+import signal
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -13,12 +16,13 @@ import pytest
 
 from pulse.common.text import cut
 from pulse.store import store
-from tests.mutants import force, judges, operators, repairs, source, sql_operators
+from tests.mutants import force, judges, leftovers, operators, repairs, source, sql_operators
 from tests.mutants.source import Mutant, Span, modules, statements
-from tests.mutants.tables import tabled
+from tests.mutants.tables import late, tabled
 from tests.mutants.trial import EQUIVALENT, OPEN, Trial
 from tests.mutants.warm import HUNG, KILLED, SURVIVED
 from tests.support.checking.every import every
+from tests.support.waiting import is_alive, until
 
 if TYPE_CHECKING:
     from tests.support.servers.postgres import Postgres
@@ -160,6 +164,38 @@ def holds_in_fork(mutant: Mutant, directory: Path, condition: Callable[[], bool]
         finally:
             os._exit(2)
     return os.waitpid(pid, 0)[1] == 0
+
+
+def test_which_slow_tests_notice_mutants(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was tried anew replaces what was known of it; of what was not tried, what is still there is kept."""
+    monkeypatch.setattr(late, "_TABLE", tmp_path / "late.toml")
+    before = {'a: f: x == "\\n" -> False': "t::one", "a: f: y -> False": "t::one", "b: g: z -> False": 't::two["ü"]'}
+    (tmp_path / "late.toml").write_text(late.text_of(before), "utf-8")
+    assert late.found_by() == before
+    first, second, third = before
+    late.note({second: "t::three"}, tried={first, second}, alive=before.keys())
+    assert late.found_by() == {second: "t::three", third: before[third]}
+    late.note({}, tried=[], alive={second})
+    assert late.found_by() == {second: "t::three"}
+
+
+def test_what_a_fork_has_started_ends_with_it() -> None:
+    """Programs with a session of their own, too, as supervisors are."""
+    reading, writing = os.pipe()
+    fork = os.fork()
+    if fork == 0:
+        with contextlib.suppress(BaseException):
+            os.setsid()
+            leftovers.mark()
+            os.write(writing, b"%d" % subprocess.Popen(["sleep", "600"], start_new_session=True).pid)
+            signal.pause()
+        os._exit(0)
+    program = int(os.read(reading, 20))
+    leftovers.end(fork)
+    assert os.waitstatus_to_exitcode(os.waitpid(fork, 0)[1]) == -signal.SIGKILL
+    until(lambda: not is_alive(program), "its program ends")
+    os.close(reading)
+    os.close(writing)
 
 
 @pytest.mark.parametrize(("status", "is_wrong"), [(SURVIVED, True), (KILLED, False), (HUNG, False)])

@@ -8,7 +8,7 @@ import pytest
 
 from pulse.cli.server import ServerHandle, nobody_of
 from pulse.client.discovery import UnansweredError
-from pulse.errors import UnavailableError
+from pulse.errors import NobodyAnswersError, UnavailableError
 
 
 def test_the_config_file_is_read_where_there_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -25,6 +25,11 @@ def test_the_config_file_is_read_where_there_is_one(tmp_path: Path, monkeypatch:
     assert ServerHandle(None, 1.0)._socket() == Path("/run/a/pulse.sock")
     monkeypatch.setenv("PULSE_CONFIG", str(named))
     assert ServerHandle(None, 1.0)._socket() == Path("/run/b/pulse.sock")
+
+
+def test_a_supervisor_is_not_asked_from_elsewhere() -> None:
+    with pytest.raises(NobodyAnswersError, match="on its own machine: tls://localhost:1 leads to jobs only"):
+        ServerHandle(None, 1.0, "tls://localhost:1").ask_supervisor("status")
 
 
 def test_all_that_went_wrong_is_said() -> None:
