@@ -54,7 +54,7 @@ class Trial:
     def files(self) -> list[str]:
         """The files of tests that may judge them, or the tests themselves, where each mutant names its own."""
         if all(one.killer for one in self._mutants):
-            return sorted({_begins(one)[0] for one in self._mutants})
+            return sorted({_begins(one)[0].partition("[")[0] for one in self._mutants})
         named = {_begins(one)[0].partition("::")[0] for one in [*self._mutants, *self._known] if one.killer}
         there = sorted(file for file in named if (ROOT / file).is_file())
         return list(dict.fromkeys([*_files_for(self._mutants), *there]))
@@ -63,23 +63,27 @@ class Trial:
         """
         Try all with the fast tests; then what survives them, and is not listed, with the others, too.
 
-        Before that, each mutant of ``late.toml`` is tried with the slow test that noticed it the last time.
+        Before that, each mutant of ``late.toml`` is tried with the slow test that noticed it the last time. Of the slow
+        tests the module's own come first: the others are recorded only if some mutant survives these.
         """
         slow = self._slow = {item.nodeid for item in warm.items if is_late(item)}
         self._record(warm, slow & {one.killer for one in self._known}, self._known)
         self._judge(warm, [one for one in self._known if self._tests(warm, one)], self._tell_known, LATER_LIMIT_S)
         left = [one for one in self._mutants if one.key not in self._ended]
-        self._record(warm, {item.nodeid for item in warm.items} - slow, left)
+        self._record(warm, {item.nodeid for item in warm.items if left} - slow, left)
         self._judge(warm, self._controls(), self._tell_control, _CONTROL_LIMIT_S)
         self._judge(warm, [one for one in left if self._tests(warm, one)], self._tell_first, FIRST_LIMIT_S)
         self._is_late = True
-        left = [one for one in left if one.key not in self._ended]
-        own = {one.key: {name for name in slow if name.startswith(_begins(one))} for one in left}
-        self._record(warm, set[str]().union(*own.values()), left)
-        known = {name.partition("::")[0] for name in warm.reached}
-        able = [one for one in left if all(name.partition("::")[0] in known for name in own[one.key])]
-        able = [one for one in able if self._tests(warm, one) or not one.killer]
-        self._judge(warm, able, self._tell, LATER_LIMIT_S)
+        all_of = {one.key: {name for name in slow if name.startswith(_begins(one))} for one in left}
+        own_of = {one.key: {name for name in all_of[one.key] if name.startswith(_own(one))} for one in left}
+        for names_of, tell in ((own_of, self._tell_known), (all_of, self._tell)):
+            left = [one for one in left if one.key not in self._ended]
+            names = set[str]().union(*(names_of[one.key] for one in left))
+            self._record(warm, names - warm.reached.keys(), left)
+            known = {name.partition("::")[0] for name in warm.reached}
+            able = [one for one in left if all(name.partition("::")[0] in known for name in names_of[one.key])]
+            able = [one for one in able if self._tests(warm, one) or not one.killer]
+            self._judge(warm, able, tell, LATER_LIMIT_S)
 
     def end_of(self, mutant: Mutant) -> tuple[int, str] | None:
         """Its result, and the test that noticed; None: there was no time for it."""
@@ -175,6 +179,11 @@ class Trial:
 def _begins(mutant: Mutant) -> tuple[str, ...]:
     """How the names of the tests that may judge it begin."""
     return (mutant.killer.removesuffix("@oldest"),) if mutant.killer else tuple(_files_for([mutant]))
+
+
+def _own(mutant: Mutant) -> str:
+    """How the names of the tests begin that are about its module; of SQL and where others are named: of all."""
+    return judges.begin_of(mutant.where) if mutant.is_code and not mutant.killer else ""
 
 
 def _files_for(mutants: Sequence[Mutant]) -> list[str]:

@@ -40,6 +40,7 @@ SURVIVED, KILLED, UNFIT, HUNG = 0, 1, 2, 3  # what becomes of a fork
 _ALWAYS: Final = ("-q", "-s", "--no-header", "-p", "no:cacheprovider", "--hypothesis-seed=0", "--assert=plain")
 _MARKS: Final = "not long and not systemd and not chaos"
 _OFTEN: Final = 60  # calls of a function in one test, of which the lines are noted
+_HEAD: Final = 100  # characters of a query, in which it says that it prepares a statement
 _PR_SET_PDEATHSIG: Final = 1
 _FILE_LIMIT_S: Final = 300.0  # for all tests of a file
 _FILE_LEAST_S: Final = 10.0
@@ -369,8 +370,10 @@ def _watch_statements() -> set[str]:
 
     def watched(method: Any) -> Any:
         def call(self: Any, query: str, *words: Any, **options: Any) -> Any:
-            if query in names:
-                sent.add(names[query])
+            _, prepares, prepared = query.partition(" AS ") if "PREPARE " in query[:_HEAD] else ("", "", "")
+            name = names.get(prepared if prepares else query)
+            if name is not None:
+                sent.add(name)
             return method(self, query, *words, **options)
 
         return call
