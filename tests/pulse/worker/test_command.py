@@ -12,6 +12,7 @@ from pulse.errors import HandlerError
 from pulse.worker import __main__ as program
 from pulse.worker import command
 from pulse.worker.command import worker
+from pulse.worker.pool import parent
 from pulse.worker.pool.parent import REFUSED
 from pulse.worker.service import REFUSED as HOPELESS
 
@@ -22,6 +23,7 @@ from pulse.worker.service import REFUSED as HOPELESS
 ])  # fmt: skip
 def test_what_is_refused(words: list[str], said: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "configure_logging", lambda *_: None)
+    monkeypatch.setattr(parent, "run_pool", lambda _: 0)
     done = CliRunner().invoke(worker, ["tests.support.apps.worker_app:app", *words])
     assert (done.exit_code, said in done.output) == (2, True)
 
