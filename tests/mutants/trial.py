@@ -155,6 +155,8 @@ class Trial:
         near = [name for name, lines in good.items() if lines.get(path, 0) & bits]
         if not near and (self._is_late or not is_in_function(mutant.where, first)):
             near = [name for name, lines in good.items() if path in lines]
+        if self._is_late:  # also in a thread that no trace follows
+            near += [name for name in good if name.startswith(_own(mutant))]
         started = judges.processes_for(mutant.where)
         return list(dict.fromkeys([*near, *(name for name in good if name.partition("::")[0] in started)]))
 
