@@ -7,6 +7,7 @@ from typing import Final
 
 from pulse.common.text import headline, one_line, shell_word, similar_names
 from pulse.ops.doctor.finding import Finding, Row, State, list_some, shown_s, verdict_of
+from pulse.ops.job_text import where
 
 UNSEEN_S: Final = 60.0  # a watchdog notes its host every few seconds
 MANY_CRASHES: Final = 3
@@ -36,13 +37,14 @@ def leases(rows: Sequence[Row], grace_s: float) -> Finding:
     """RUNNING jobs that no worker runs."""
     wrong: list[str] = []
     for row in rows:
+        worker = f"worker {where(row['worker'])}"
         lapsed = row["lapsed"] and row["lapsed_s"] >= grace_s
         unseen = row["host_s"] is None or row["host_s"] >= max(grace_s, UNSEEN_S)
         if lapsed:
-            wrong.append(f"{row['worker']}: {_jobs(row['lapsed'])}, the lease lapsed {shown_s(row['lapsed_s'])} ago")
+            wrong.append(f"{worker}: {_jobs(row['lapsed'])}, the lease lapsed {shown_s(row['lapsed_s'])} ago")
         elif unseen:
             seen = "was never seen" if row["host_s"] is None else f"was last seen {shown_s(row['host_s'])} ago"
-            wrong.append(f"{row['worker']}: {_jobs(row['jobs'])}, and its host {seen}")
+            wrong.append(f"{worker}: {_jobs(row['jobs'])}, and its host {seen}")
     total = sum(row["jobs"] for row in rows)
     return verdict_of(
         "leases",
@@ -197,7 +199,9 @@ def hosts(rows: Sequence[Row], grace_s: float) -> Finding:
     """Hosts that are not there any more."""
     longest_s = max(grace_s, UNSEEN_S)
     gone = [row for row in rows if row["age_s"] >= longest_s]
-    wrong = [f"{_host(row)}, and holds {_jobs(row['running'])}{_taken(row)}" for row in gone if row["running"]]
+    wrong = [
+        f"{_host(row)}, and holds {_jobs(row['running'])}{_of(row)}{_taken(row)}" for row in gone if row["running"]
+    ]
     quiet = [_host(row) + _taken(row) for row in gone if not row["running"] and row["lapsed"]]
     there = len(rows) - len(gone)
     return verdict_of(
@@ -213,6 +217,12 @@ def hosts(rows: Sequence[Row], grace_s: float) -> Finding:
 
 def _host(row: Row) -> str:
     return f"host {row['host']} was last seen {shown_s(row['age_s'])} ago"
+
+
+def _of(row: Row) -> str:
+    """Of which workers: their names say more than the id of a host that nobody named."""
+    names: Sequence[str] = row["workers"]
+    return f", of {'worker' if len(names) == 1 else 'workers'} {', '.join(map(one_line, names))}" if names else ""
 
 
 def _taken(row: Row) -> str:

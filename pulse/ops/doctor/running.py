@@ -43,10 +43,13 @@ def finding_of(told: FindingInfo) -> Finding:
 
 def processes(status: StatusAnswer, silent: Mapping[str, str]) -> Finding:
     """Supervisor, actors, pools and services."""
-    wrong = [f"the {who} does not answer: {one_line(why)}" for who, why in silent.items()]
+    starts = starting(status)
+    wrong = [f"the {who} does not answer: {one_line(why)}" for who, why in silent.items() if who not in starts]
     warnings: list[str] = []
     for process in (*(status.actors or ()), *(status.pools or ()), *(status.services or ())):
         restarts = f" ({count(process.restarts, 'restart')} so far)" if process.restarts else ""
+        if process.name in starts:
+            continue
         if process.state != "running":
             said = f"{one_line(process.name)} is {one_line(process.state)}{restarts}"
             (wrong if process.state == "failed" else warnings).append(said)
@@ -55,13 +58,25 @@ def processes(status: StatusAnswer, silent: Mapping[str, str]) -> Finding:
     supervisor = status.supervisor
     if supervisor is not None and supervisor.version != VERSION:
         warnings.append(f"the server is pulse {one_line(supervisor.version)}, this is {VERSION}")
-    known = (
-        "nobody answers"
-        if supervisor is None
-        else f"the supervisor (pid {supervisor.pid}), its actors and pools are at work"
-    )
+    known = "nobody answers" if supervisor is None else _at_work(supervisor.pid, starts)
     logs = ("pulse ctl logs", "A dispatcher that hangs is restarted within seconds.")
     return verdict_of("processes", wrong, warnings, known, "pulse ctl status", *logs)
+
+
+def starting(status: StatusAnswer) -> Sequence[str]:
+    """
+    The processes that start for the first time: an ordinary start is no incident, and the supervisor limits its time.
+
+    A process that died, and starts again, is not among them.
+    """
+    every = (*(status.actors or ()), *(status.pools or ()), *(status.services or ()))
+    return [one.name for one in every if one.state == "starting" and not one.restarts]
+
+
+def _at_work(supervisor_pid: int | None, starts: Sequence[str]) -> str:
+    if starts:
+        return f"the supervisor (pid {supervisor_pid}) is starting {', '.join(map(one_line, starts))}"
+    return f"the supervisor (pid {supervisor_pid}), its actors and pools are at work"
 
 
 def database(seen: Database | None) -> Iterator[Finding]:

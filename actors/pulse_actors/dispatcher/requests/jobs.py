@@ -85,7 +85,8 @@ async def get_job(on: RequestContext, body: protocol.ById) -> Answer:
     job = await on.services.store.reads.job(body.id)
     if job is None:
         raise no_such("job", body.id)
-    return {"job": job}
+    host = on.services.host
+    return {"job": {**job, "hosts": {host.id: host.name}}}
 
 
 async def why_job(on: RequestContext, body: protocol.ById) -> Answer:

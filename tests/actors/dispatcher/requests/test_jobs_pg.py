@@ -11,6 +11,7 @@ import pytest
 
 from pulse.errors import BadRequestError, ConflictError, NotFoundError
 from pulse.protocol import ById, ByIds, JobsChange, JobsFind, WorkerRequest
+from pulse.protocol.answers import JobInfo, part, read
 from pulse.store.rows import Claim
 from pulse.store.store import Store
 from pulse.system import processes
@@ -127,6 +128,11 @@ async def test_ids_that_are_unknown_repeated_or_ended(context: RequestContext, c
     assert answer == {"done": [waiting], "refused": refused}
     assert await code(context, unknown, delete_jobs) == "not_found"
     assert [one[0].bytes for one in await connection.fetch("SELECT job_id FROM pulse.audit")] == [waiting]
+
+
+async def test_a_job_comes_with_the_name_of_this_host(context: RequestContext, connection: Sql) -> None:
+    answer = await get_job(context, ById(await forge(connection, "RUNNING", locked_by=ALIVE)))
+    assert read(JobInfo, part(answer, "job")).hosts == {HOST.id: HOST.name}
 
 
 @pytest.mark.parametrize("ask", [get_job, why_job, take_stack])

@@ -221,9 +221,11 @@ def test_the_gate() -> None:
 )
 def test_hosts(running: int, lapsed: int, age_s: float, state: State) -> None:
     """One that held nothing when it went may be gone for good."""
-    found = queue.hosts([{"host": "h", "age_s": age_s, "running": running, "lapsed": lapsed}], GRACE_S)
+    row = {"host": "h", "age_s": age_s, "running": running, "workers": ["v", "w"] * running, "lapsed": lapsed}
+    found = queue.hosts([row], GRACE_S)
     assert found.state is state
     assert ("taken back" in found.text) == (lapsed > 0 and state is not OK)
+    assert ("holds 1 job, of workers v, w" in found.text) == (state is WRONG)
 
 
 def test_installation() -> None:

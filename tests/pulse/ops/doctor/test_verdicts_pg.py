@@ -188,11 +188,11 @@ async def test_jobs_that_nobody_runs(patient: Patient) -> None:
     await patient.sql.execute("SELECT pulse.submit('x')")
     await patient.sql.execute(LEASE, "here/b/1/12.34/w", -600)
     lapsed = await patient.found()
-    assert said(lapsed["leases"]) == "here/b/1/12.34/w: 1 job, the lease lapsed 10 min ago"
+    assert said(lapsed["leases"]) == "worker w on here, pid 12: 1 job, the lease lapsed 10 min ago"
     await patient.sql.execute(LEASE, "dead/b/1/12.34/w", 600)
     away = await patient.found()
-    assert said(away["leases"]) == "dead/b/1/12.34/w: 1 job, and its host was last seen 3 h ago"
-    assert said(away["hosts"]) == "host dead was last seen 3 h ago, and holds 1 job"
+    assert said(away["leases"]) == "worker w on dead, pid 12: 1 job, and its host was last seen 3 h ago"
+    assert said(away["hosts"]) == "host dead was last seen 3 h ago, and holds 1 job, of worker w"
     assert {away["leases"].state, away["hosts"].state, lapsed["leases"].state} == {State.WRONG}
 
 
