@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 from uuid import UUID
@@ -14,6 +15,7 @@ from pulse.protocol.answers import Database, FindingInfo, Process, StatusAnswer,
 
 _NAMES: Final = 60  # columns of the handlers that are named
 _YOUNG_S: Final = 60.0  # a process that restarted within it may still be in trouble
+ARRIVE_S: Final = 15.0  # after the dispatcher's start: its workers may still be on their way
 _KILLED: Final = "Else it is killed when its leases are over, and its jobs are tried again."
 AWAY: Final = (
     "Look whether the server runs and lets you in: psql with the same DSN; PULSE_DSN is what counts.",
@@ -73,6 +75,12 @@ def starting(status: StatusAnswer) -> Sequence[str]:
     return [one.name for one in every if one.state == "starting" and not one.restarts]
 
 
+def dispatcher_up_s(status: StatusAnswer) -> float:
+    """For how long the dispatcher has been there; infinite where nobody knows."""
+    found = (one.uptime_s for one in status.actors or () if one.name == "dispatcher" and one.uptime_s is not None)
+    return next(found, math.inf)
+
+
 def _at_work(supervisor_pid: int | None, starts: Sequence[str]) -> str:
     if starts:
         return f"the supervisor (pid {supervisor_pid}) is starting {', '.join(map(one_line, starts))}"
@@ -86,10 +94,10 @@ def database(seen: Database | None) -> Iterator[Finding]:
         yield Finding("database", State.WRONG, text, advice=AWAY)
 
 
-def workers(connected: Sequence[Worker]) -> Finding:
-    """Whether workers are there, and can work."""
+def workers(connected: Sequence[Worker], up_s: float) -> Finding:
+    """Whether workers are there, and can work; *up_s*: how long they have had to connect."""
     troubled = [found for worker in connected if (found := _trouble_of(worker)) is not None]
-    warnings = [] if connected else ["no worker is connected: no job is started"]
+    warnings = [] if connected or up_s < ARRIVE_S else ["no worker is connected: no job is started"]
     if connected and all(worker.draining for worker in connected):
         warnings.append("all workers drain: they take no more jobs")
     return verdict_of(

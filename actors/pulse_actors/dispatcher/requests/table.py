@@ -216,7 +216,7 @@ async def status(on: RequestContext, _body: protocol.NoBody) -> Answer:
 
 def _findings(connected: Sequence[Answer], looked: Sequence[Finding]) -> list[Finding]:
     """What is wrong, and the warnings; the supervisor's part is left to those who ask."""
-    return bad_of([running.workers([read(Worker, row) for row in connected]), *looked])
+    return bad_of([running.workers([read(Worker, row) for row in connected], processes.age_s()), *looked])
 
 
 async def ping(_on: RequestContext, _body: protocol.NoBody) -> Answer:
