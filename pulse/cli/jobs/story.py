@@ -162,4 +162,4 @@ def _due(due_s: float, now_s: float) -> Line:
         return [Cell(f"{_MARGIN}held back behind an earlier job of its schedule")]
     if due_s > now_s:
         return [*_at(due_s), Cell(f"due in {duration(due_s - now_s)}")]
-    return [*_at(due_s), Cell(f"due since {duration(now_s - due_s)}: `pulse ctl jobs why` tells why it waits")]
+    return [*_at(due_s), Cell(f"due for {duration(now_s - due_s)}: `pulse ctl jobs why` tells why it waits")]

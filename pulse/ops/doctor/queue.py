@@ -244,11 +244,11 @@ def _jobs(number: int) -> str:
 
 
 def _pause(row: Row) -> str:
-    what = f"topic {row['topic']!r} is" if row["topic"] else "everything is"
+    what = f"topic {row['topic']!r}" if row["topic"] else "everything"
     by = f" by {row['paused_by']}" if row["paused_by"] else ""
     until = "until somebody resumes it" if row["left_s"] is None else f"for another {shown_s(row['left_s'])}"
     reason = f"; reason: {row['reason']}" if row["reason"] else ""
-    return f"{what} paused for {shown_s(row['age_s'])}{by}, {until}{reason}"
+    return f"{what} was paused {shown_s(row['age_s'])} ago{by}, {until}{reason}"
 
 
 def _ended(row: Row, number: int, one: str, many: str) -> str:

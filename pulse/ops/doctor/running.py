@@ -61,8 +61,14 @@ def processes(status: StatusAnswer, silent: Mapping[str, str]) -> Finding:
     if supervisor is not None and supervisor.version != VERSION:
         warnings.append(f"the server is pulse {one_line(supervisor.version)}, this is {VERSION}")
     known = "nobody answers" if supervisor is None else _at_work(supervisor.pid, starts)
-    logs = ("pulse ctl logs", "A dispatcher that hangs is restarted within seconds.")
-    return verdict_of("processes", wrong, warnings, known, "pulse ctl status", *logs)
+    advice: Sequence[str] = (
+        "pulse ctl status",
+        "pulse ctl logs",
+        "A dispatcher that hangs is restarted within seconds.",
+    )
+    if len(silent) > 1:  # neither supervisor nor dispatcher
+        advice = ("pulse-supervisor starts a server.",)
+    return verdict_of("processes", wrong, warnings, known, *advice)
 
 
 def starting(status: StatusAnswer) -> Sequence[str]:

@@ -142,8 +142,12 @@ async def test_a_job_that_is_not_there(context: RequestContext, ask: Callable[..
 
 
 async def test_the_stack_of_a_job_that_nobody_holds(context: RequestContext, connection: Sql) -> None:
-    with pytest.raises(ConflictError, match="no worker that is connected to this server holds the job"):
-        await take_stack(context, ById(await forge(connection)))
+    for status, why in (
+        ("RUNNING", "no worker that is connected to this server holds the job"),
+        ("CANCELED", "CANCELED"),
+    ):
+        with pytest.raises(ConflictError, match=why):
+            await take_stack(context, ById(await forge(connection, status)))
 
 
 async def test_a_change_of_nothing(context: RequestContext) -> None:

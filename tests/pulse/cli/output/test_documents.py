@@ -143,7 +143,7 @@ def test_a_claim_that_began_before_the_submit() -> None:
 
 @pytest.mark.parametrize(("columns", "last"), [
     ({"status": "PENDING", "next_run_at": NOW_S + 60}, "due in 60 s"),
-    ({"status": "RETRYING", "next_run_at": NOW_S - 60}, "due since 60 s: `pulse ctl jobs why` tells why it waits"),
+    ({"status": "RETRYING", "next_run_at": NOW_S - 60}, "due for 60 s: `pulse ctl jobs why` tells why it waits"),
     ({"status": "PENDING", "next_run_at": 253402128000.0}, "held back behind an earlier job of its schedule"),
     ({"status": "RUNNING", "started_at": NOW_S - 7, "attempts": 1}, "still running, for 7 s"),
     ({"status": "CANCELED", "completed_at": NOW_S}, "CANCELED"),

@@ -108,6 +108,8 @@ class TestStatus:
         assert [one.text for one in findings(begins, {"supervisor": "gone"})] == [
             "the supervisor does not answer: gone"
         ]
+        (nobody,) = findings(StatusAnswer(), {**silent, "supervisor": "gone"})
+        assert nobody.advice == ("pulse-supervisor starts a server.",)
         (again,) = findings(status(actors=[{**first, "restarts": 1}]), silent)
         assert again.text == "the dispatcher does not answer: no answer within 1 s"
 
@@ -179,12 +181,12 @@ class TestMerge:
 
 @pytest.mark.parametrize(("gate", "lines"), [
     (Gate(), ["open"]),
-    (Gate(paused=True, paused_at=NOW_S - 300), ["all topics paused since 5 min"]),
+    (Gate(paused=True, paused_at=NOW_S - 300), ["all topics paused 5 min ago"]),
     (Gate(paused=True, paused_at=NOW_S), ["all topics paused just now"]),
     (Gate(paused=True, reason="upgrade"), ["all topics paused: upgrade"]),
     (
         Gate(topics={"b\x1b": PauseInfo(reason="x\ny", paused_at=NOW_S - 30), "a": PauseInfo()}),
-        ["open, except:", "topic a paused", "topic b\\x1b paused since 30 s: x\\ny"],
+        ["open, except:", "topic a paused", "topic b\\x1b paused 30 s ago: x\\ny"],
     ),
     (Gate(paused=True, topics={"a": PauseInfo()}), ["all topics paused", "topic a paused"]),
 ])  # fmt: skip

@@ -108,9 +108,9 @@ def test_xmin(row: dict[str, Any], state: State) -> None:
 
 
 @pytest.mark.parametrize(("row", "words"), [
-    ({**HOLDER, "age_s": 61.0}, "session 7 (ann) is active since 61 s: SELECT 1"),
+    ({**HOLDER, "age_s": 61.0}, "session 7 (ann) has been active for 61 s: SELECT 1"),
     ({**HOLDER, "kind": "standby", "age_s": 61.0}, "standby of ann (walsender 7) by hot_standby_feedback"),
-    ({**HOLDER, "kind": "prepared transaction", "age_s": 61.0}, "prepared transaction 7 of ann since 61 s"),
+    ({**HOLDER, "kind": "prepared transaction", "age_s": 61.0}, "prepared transaction 7 of ann, prepared 61 s ago"),
     ({**SLOT, "application": "wal2json"}, "replication slot 7 (wal2json, active)"),
 ])  # fmt: skip
 def test_what_keeps_a_snapshot(row: dict[str, Any], words: str) -> None:
@@ -209,7 +209,7 @@ def test_what_nothing_would_end(age_s: float, state: State) -> None:
 
 def test_the_gate() -> None:
     found, whole = queue.gate([PAUSE], GRACE_S), queue.gate([{**PAUSE, "topic": ""}], GRACE_S)
-    what = "topic 't' is paused for 5 s by uid 0 (root), until somebody resumes it; reason: fire"
+    what = "topic 't' was paused 5 s ago by uid 0 (root), until somebody resumes it; reason: fire"
     assert (found.state, found.text) == (WARNING, what)
     assert (found.advice, whole.advice) == (("pulse ctl dispatch resume --topic t",), ("pulse ctl dispatch resume",))
     assert queue.gate([], GRACE_S).text == "nothing is paused"
