@@ -378,3 +378,10 @@ def test_limits_without_a_server() -> None:
     found = installation.limits_of(None, None)
     assert found is not None
     assert (found.whose, found.open_fds) == ("a server started from here", None)
+
+
+@pytest.mark.parametrize(("shown", "where"), [("postgresql:///x", " at postgresql:///x"), ("", "")])
+def test_the_dispatcher_names_no_dsn(shown: str, where: str) -> None:
+    assert database.server([{**SERVER, "in_recovery": True}], GRACE_S, shown=shown).text.startswith(
+        f"PostgreSQL {SERVER['version']}{where} is a standby"
+    )
