@@ -194,6 +194,13 @@ async def test_what_becomes_of_a_schedule() -> None:
     assert not at.session.undos
 
 
+@pytest.mark.parametrize(("code", "looks"), [("no_worker", "why bad"), ("no_handler", "why bad"), ("not_due", "why")])
+async def test_a_job_that_nobody_takes_looks_wrong(code: str, looks: str) -> None:
+    why = {"id": JOB.bytes, "name": "n", "topic": "t", "status": "PENDING", "reasons": [{"code": code, "text": "so"}]}
+    at = browser(Told(jobs_get={"job": job(status="PENDING")}, jobs_why=why, status={}))
+    assert f'<section class="{looks}">' in (await at.ask("GET", f"/jobs/{JOB}")).text
+
+
 async def test_parts_of_a_job() -> None:
     """Whole, as a file; only what a job's page shows, and only what is there."""
     job = {"id": JOB.bytes, "args": '{"a": 1}', "locked_by": "host", "last_error": "bo\udc80m"}
