@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 import pulse
-from pulse.testing import Inline, PulseServer
+from pulse.testing import Inline, PulseServer, running_pulse
 from tests.support.apps.kit_app import app, ends, hang, report, slow
 from tests.support.checking.every import every
 from tests.support.servers.embedded_kit import needs_postgres
@@ -140,6 +140,17 @@ def test_a_frozen_worker_loses_its_jobs(pulse_server: PulseServer) -> None:
     pulse_server.run_until_idle()
     job = pulse_server.client.get(job_id)
     assert (job.attempts, [one.outcome for one in job.history]) == (2, ["lease_expired"])
+
+
+def test_time_does_not_go_back(pulse_server: PulseServer) -> None:
+    with pytest.raises(pulse.BadRequestError, match="advance: -60 s would be back"):
+        pulse_server.advance(-60)
+
+
+def test_the_app_of_a_server_is_one() -> None:
+    wrong: Any = None
+    with pytest.raises(pulse.HandlerError, match="pulse_server: app is None; MODULE:APP, or a"), running_pulse(wrong):
+        pytest.fail("it has started")
 
 
 def test_what_does_not_end_is_named(pulse_server: PulseServer) -> None:
