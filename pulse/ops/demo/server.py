@@ -11,8 +11,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Generator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -97,7 +99,8 @@ def _supervisor(
 ) -> Generator[subprocess.Popen[bytes]]:
     env = {key: value for key, value in os.environ.items() if not key.startswith("PULSE_")} | dict(settings)
     env["PYTHONPATH"] = os.pathsep.join(filter(None, (str(Path.cwd()), env.get("PYTHONPATH"))))
-    # If this process is killed, the kernel sends the supervisor a signal.
+    # If this process is killed, the kernel sends the supervisor a signal; also at the end of the thread that has started
+    # it, so that is one that lasts.
     command = [
         sys.executable,
         "-m",
@@ -108,12 +111,14 @@ def _supervisor(
         "pulse_supervisor.main",
     ]
     command += ["--runtime-dir", str(home / "run"), "--state-dir", str(home / "state"), "--log-format", "json", *words]
-    with log.open("wb") as output:
-        server = subprocess.Popen(command, cwd=home, env=env, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
-    try:
-        yield server
-    finally:
-        _stop(server)
+    with ThreadPoolExecutor(1) as lasting:
+        with log.open("wb") as output:
+            start = partial(subprocess.Popen[bytes], command, cwd=home, env=env, stdin=subprocess.DEVNULL)
+            server = lasting.submit(start, stdout=output, stderr=output).result()
+        try:
+            yield server
+        finally:
+            _stop(server)
 
 
 @contextmanager
