@@ -35,6 +35,7 @@ from pulse.store.rows import Due, Firing, to_us
 from pulse.store.store import Store
 from pulse.system.directories import CLIENT_SOCKET
 from pulse.testing.matching import SubmittedJobs, find_submitted, told
+from pulse.testing.memory import time_step
 from pulse.worker.load_app import load_app
 
 __all__ = ["PulseServer", "running_pulse"]
@@ -65,8 +66,10 @@ def _name_of(app: App) -> str:
     The name under which a worker can import *app*.
 
     Raises:
-        HandlerError: It is in no module that has one.
+        HandlerError: It is in no module that has one, or no app.
     """
+    if not isinstance(app, App):
+        raise HandlerError(f"pulse_server: app is {app!r:.60}; MODULE:APP, or a pulse.App, is allowed")
     for module in [*sys.modules.values()]:
         for name, value in [*vars(module).items()]:
             if value is app and module.__name__ != "__main__":
@@ -152,13 +155,7 @@ class PulseServer:
         return connect(self._socket, codec=self._codec)
 
     def submitted(self, handler: HandlerRef | None = None, /, **args: object) -> SubmittedJobs[Job]:
-        """
-        The jobs of *handler* with at least these *args*, whatever their status; without any it prints what there is.
-
-        Args:
-            handler: A function, its name, or a ``pulse.call(…)``; None: all jobs.
-            args: Arguments by name, as the caller of the handler has them.
-        """
+        """The jobs of *handler* with at least these *args*, as ``Inline.submitted`` of jobs in memory."""
         return find_submitted(self._jobs(), handler, args)
 
     def run_until_idle(self, timeout_s: float = IDLE_S) -> None:
@@ -188,9 +185,10 @@ class PulseServer:
         handlers do not time out.
 
         Raises:
+            BadRequestError: These are no numbers, or together they go back.
             TimeoutError: The jobs of an occurrence do not end.
         """
-        left = timedelta(seconds=seconds, minutes=minutes, hours=hours, days=days)
+        left = time_step(seconds, minutes, hours, days)
         self._hold_declared(held=False)
         try:
             while (moment := self._next_occurrence()) is not None and moment <= self._now() + left:

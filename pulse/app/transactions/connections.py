@@ -12,8 +12,8 @@ from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from typing import Any, Final, Protocol
 
-from pulse.app.transactions.drivers import ASYNC, SYNC, homes_of, is_async, name_of
-from pulse.errors import BadRequestError, TransactionError
+from pulse.app.transactions.drivers import async_driver, blocking_driver
+from pulse.errors import TransactionError
 
 __all__ = ["DriverTransaction", "async_transaction", "blocking_transaction", "carry_out"]
 
@@ -67,18 +67,11 @@ def blocking_transaction(connection: object) -> DriverTransaction:
     Raises:
         BadRequestError: It is async, or no connection.
     """
-    homes = homes_of(connection)
-    if is_async(connection, homes):
-        raise BadRequestError(
-            f"ctx.transaction: a {name_of(connection)} is async: use `async with ctx.transaction(…)` in an `async def`"
-        )
-    if "sqlalchemy" in homes:
-        return _OfSqlalchemy(connection)
-    if "psycopg" in homes:
-        return _OfPsycopg(connection)
-    if "django" in homes:
-        return _OfDjango(connection)
-    raise BadRequestError(f"ctx.transaction: a {name_of(connection)} is no connection; {SYNC} is allowed")
+    driver = blocking_driver(connection, "ctx.transaction", "async with ctx.transaction(…)")
+    made: dict[str, Callable[[object], DriverTransaction]] = {
+        "sqlalchemy": _OfSqlalchemy, "psycopg": _OfPsycopg, "django": _OfDjango
+    }  # fmt: skip
+    return made[driver](connection)
 
 
 def async_transaction(connection: object) -> DriverTransaction:
@@ -88,14 +81,11 @@ def async_transaction(connection: object) -> DriverTransaction:
     Raises:
         BadRequestError: It blocks, or is no connection.
     """
-    homes = homes_of(connection)
-    if not is_async(connection, homes):
-        if homes & {"sqlalchemy", "psycopg", "django"}:
-            raise BadRequestError(f"ctx.transaction: a {name_of(connection)} blocks: use `with ctx.transaction(…)`")
-        raise BadRequestError(f"ctx.transaction: a {name_of(connection)} is no connection; {ASYNC} is allowed")
-    if "sqlalchemy" in homes:
-        return _OfAsyncSqlalchemy(connection)
-    return _OfAsyncpg(connection) if "asyncpg" in homes else _OfAsyncPsycopg(connection)
+    driver = async_driver(connection, "ctx.transaction", "with ctx.transaction(…)")
+    made: dict[str, Callable[[object], DriverTransaction]] = {
+        "sqlalchemy": _OfAsyncSqlalchemy, "psycopg": _OfAsyncPsycopg, "asyncpg": _OfAsyncpg
+    }  # fmt: skip
+    return made[driver](connection)
 
 
 def _refuse_open(is_open: object) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -142,6 +144,28 @@ def test_a_frozen_worker_loses_its_jobs(pulse_server: PulseServer) -> None:
     pulse_server.run_until_idle()
     job = pulse_server.client.get(job_id)
     assert (job.attempts, [one.outcome for one in job.history]) == (2, ["lease_expired"])
+
+
+def test_time_does_not_go_back(pulse_server: PulseServer) -> None:
+    with pytest.raises(pulse.BadRequestError, match="advance: -60 s would be back"):
+        pulse_server.advance(-60)
+
+
+def test_the_app_of_a_server_is_one() -> None:
+    wrong: Any = None
+    with pytest.raises(pulse.HandlerError, match="pulse_server: app is None; MODULE:APP, or a"), running_pulse(wrong):
+        pytest.fail("it has started")
+
+
+@pytest.mark.rest
+def test_it_outlives_the_thread_that_started_it() -> None:
+    """As the thread of a fixture may end before the tests do."""
+    with contextlib.ExitStack() as stack, ThreadPoolExecutor(1) as thread:
+        server = thread.submit(stack.enter_context, running_pulse("tests.support.apps.kit_app:app")).result()
+        thread.shutdown()
+        server.client.submit(ends, {"kind": "ok"})
+        server.run_until_idle(WITHIN_S)
+        assert [job.result for job in server.submitted(ends)] == [1]
 
 
 def test_what_does_not_end_is_named(pulse_server: PulseServer) -> None:
