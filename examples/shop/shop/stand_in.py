@@ -15,7 +15,7 @@ from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 SLOW = "slow@shop.example"
-SLOW_S = 3.0
+SLOW_S = 5.0
 
 
 class StandIn(ThreadingHTTPServer):
