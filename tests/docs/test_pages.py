@@ -21,7 +21,7 @@ from tests.support.servers.postgres import Postgres
 from tests.support.systems.system import short_directory
 from tests.support.systems.system_kit import Whole, place
 
-pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.system]
+pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.patient]
 
 OWN_SYSTEM: Final = {"docs/operating.md", "docs/quickstart.md"}  # they start one from nothing, as a reader does
 IN_DATABASE: Final = {"docs/frameworks.md"}  # their programs find it as libpq and asyncpg do, in the environment

@@ -17,7 +17,7 @@ import pytest
 from tests.support.systems.system_kit import END_S, ROOT, Whole
 from tests.support.waiting import until
 
-pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.system]
+pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.patient]
 
 ADA: Final = {"customer": "Ada", "cents": 1200}
 
