@@ -215,19 +215,20 @@ class Judges:
 
     def _in_order(self, mutant: Mutant, names: list[str], left_s: float) -> list[str]:
         """
-        Those that found others of the same text, then those that begin or are called as the module, then the best.
+        Those that found most others of the same text in their time, then those that found most of all.
 
-        The best find most in their time. Of a statement's, those that send few others come first: they are about it.
+        Those that begin or are called as the module count as if they had found one. Of a statement's tests, those that
+        send few others come first: they are about it.
         Those of a file are together: they share a database.
         """
         begin, word = (judges.begin_of(mutant.where), mutant.where.rpartition(".")[2]) if mutant.is_code else ("", " ")
         took_s = {name: max(self.reached[name].took_s, 1e-3) for name in names}
 
-        def place(name: str) -> tuple[float, bool, float, float]:
+        def place(name: str) -> tuple[float, float, float]:
             cost = took_s[name] * (1 if mutant.is_code else len(self.reached[name].lines))
             is_own = name.startswith(begin) or word in name
-            found = (self.kills.get(one, 0) / took_s[name] for one in (mutant.where + name, name))
-            return -next(found), not is_own, -next(found), cost
+            of_text = self.kills.get(mutant.where + name, 0) + is_own
+            return -of_text / took_s[name], -self.kills.get(name, 0) / took_s[name], cost
 
         best = sorted(names, key=place)
         places: dict[str, int] = {}
