@@ -40,7 +40,6 @@ SURVIVED, KILLED, UNFIT, HUNG = 0, 1, 2, 3  # what becomes of a fork
 _ALWAYS: Final = ("-q", "-s", "--no-header", "-p", "no:cacheprovider", "--hypothesis-seed=0", "--assert=plain")
 _MARKS: Final = "not long and not systemd and not chaos"
 _OFTEN: Final = 60  # calls of a function in one test, of which the lines are noted
-_HEAD: Final = 100  # characters of a query, in which it says that it prepares a statement
 _PR_SET_PDEATHSIG: Final = 1
 _FILE_LIMIT_S: Final = 300.0  # for all tests of a file
 _FILE_LEAST_S: Final = 10.0
@@ -260,9 +259,14 @@ class Judges:
             return self._run_all(slot, items)
 
     def _run_all(self, slot: int, items: list[pytest.Item]) -> int:
+        slowest_s: defaultdict[str, float] = defaultdict(float)  # of a file: with what its tests share
+        for name, one in self.reached.items():
+            file = name.partition("::")[0]
+            slowest_s[file] = max(slowest_s[file], one.took_s)
         for number, (item, following) in enumerate(zip(items, [*items[1:], None], strict=True)):
             limit_s = _START_LIMIT_S if judges.starts_processes(item.nodeid) else _LIMIT_S
-            self._get_on(slot, limit_s + 10 * self.reached[item.nodeid].took_s, number)
+            limit_s += 10 * self.reached[item.nodeid].took_s + 2 * slowest_s[item.nodeid.partition("::")[0]]
+            self._get_on(slot, limit_s, number)
             if not self._run(item, following):
                 return KILLED
         return SURVIVED
@@ -371,10 +375,8 @@ def _watch_statements() -> set[str]:
 
     def watched(method: Any) -> Any:
         def call(self: Any, query: str, *words: Any, **options: Any) -> Any:
-            _, prepares, prepared = query.partition(" AS ") if "PREPARE " in query[:_HEAD] else ("", "", "")
-            name = names.get(prepared if prepares else query)
-            if name is not None:
-                sent.add(name)
+            if query in names:
+                sent.add(names[query])
             return method(self, query, *words, **options)
 
         return call
