@@ -20,6 +20,7 @@ from tests.support.servers.postgres import Postgres
 _LISTS: Final = tomllib.loads((Path(__file__).parent / "tables" / "lists.toml").read_text("utf-8"))
 EQUIVALENT: Final[dict[str, str]] = _LISTS["equivalent"]
 OPEN: Final[dict[str, int]] = _LISTS["open"]
+BLIND: Final[dict[str, str]] = _LISTS["blind"]
 _CONTROL_LIMIT_S: Final = 5.0  # for the tests of a change that changes nothing
 _RECORDING: Final = 0.5  # of the time, at most
 
@@ -157,8 +158,8 @@ class Trial:
             return [name for name in good if name.startswith(_begins(mutant))]
         if mutant.where == SCHEMA:
             files = {file for file in judges.files() if judges.names(file, mutant.scope or "schema_sql")}
-            near = [name for name in good if name.partition("::")[0] in files]
-            return near or list(good)  # a trigger is named by nobody
+            able = [name for name in good if name not in BLIND]
+            return [name for name in able if name.partition("::")[0] in files] or able  # a trigger is named by nobody
         if not mutant.is_code:
             return [name for name, lines in good.items() if mutant.where in lines]
         path, (first, last) = str(path_of(mutant.where)), mutant.lines

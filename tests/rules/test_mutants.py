@@ -23,7 +23,7 @@ from tests.mutants import force, judges, leftovers, operators, repairs, source, 
 from tests.mutants.site import hook
 from tests.mutants.source import Mutant, Span, modules, statements
 from tests.mutants.tables import late, tabled
-from tests.mutants.trial import EQUIVALENT, OPEN, Trial
+from tests.mutants.trial import BLIND, EQUIVALENT, OPEN, Trial
 from tests.mutants.warm import HUNG, KILLED, SURVIVED, Judges, Reached
 from tests.support.checking.every import every
 from tests.support.waiting import is_alive, until
@@ -139,6 +139,8 @@ def test_what_is_listed_is_there() -> None:
     made = [one.key for n in where for one in (sql_operators if n in statements() else operators).mutants_of(n)]
     assert [key for key in EQUIVALENT if not any(one == key or one.startswith(f"{key} -> ") for one in made)] == []
     assert OPEN.keys() - {*modules(), *statements()} == set()
+    blind = [name.split("::") for name in BLIND]
+    assert [test for file, test in blind if f"def {test}(" not in (source.ROOT / file).read_text("utf-8")] == []
 
 
 def test_a_function_gets_other_code(tmp_path: Path) -> None:
@@ -283,3 +285,15 @@ def test_nothing_that_is_found_is_wrong(status: int, is_wrong: bool, server: Pos
     (control,) = judged._controls()
     judged._tell_control(control, status, "a test")
     assert bool(judged.wrong) == is_wrong
+
+
+@pytest.mark.parametrize("scope", ["uuid7", "nobody_names_this"])
+def test_the_blind_judge_no_schema(scope: str, server: Postgres, tmp_path: Path) -> None:
+    """A test of what a mutant of the schema replaces would fail whatever the mutant is."""
+    (blind,) = BLIND
+    seeing = f"{blind.partition('::')[0]}::test_uuid7[pg18]"
+    mutant = Mutant(source.SCHEMA, scope, Span(0, 1), "x")
+    judged = Trial([mutant], server, server.dsn, 1.0)
+    warm = Judges(judged.work, tmp_path, 1, server)
+    warm.reached |= dict.fromkeys((blind, seeing), Reached(0.1, True, {}))
+    assert judged._tests(warm, mutant) == [seeing]
