@@ -54,7 +54,7 @@ CAUSES: Final[Mapping[str, Mapping[str, Words]]] = {
         "/": ["topic 'letters' was paused", "by uid {uid}", "the printer burns",
               "pulse ctl dispatch resume --topic letters"],
         "/topics": ["letters paused", "by uid {uid}", "the printer burns", "Resume"],
-        "/jobs/{paused}": ['Topic "letters" is paused since', "by uid {uid}", "the printer burns",
+        "/jobs/{paused}": ['Topic "letters" has been paused since', "by uid {uid}", "the printer burns",
                            "pulse ctl dispatch resume --topic letters"],
     },
     "host": {
