@@ -19,7 +19,7 @@ from types import CodeType, FunctionType
 from typing import Final
 
 from pulse.store import statements
-from tests.mutants import hook
+from tests.mutants.site import hook
 from tests.mutants.source import SCHEMA, Mutant, path_of, statement_of, tree_of
 
 _SITE: Final = Path(__file__).parent / "site"
