@@ -58,10 +58,10 @@ CAUSES: Final[Mapping[str, Mapping[str, Words]]] = {
                            "pulse ctl dispatch resume --topic letters"],
     },
     "host": {
-        "/": ["host beta was last seen 2 min ago, and holds 1 job", "Is the machine up?"],
-        "/workers": ["host beta was last seen 2 min ago"],
-        "/jobs/{host}": ["of another host, beta", "That host is gone: it was last seen 2 min", "Is that machine up?"],
-        "/jobs/{lapsed}": ["lease_expired", "of host beta (which was last seen 2 min ago", "It is tried again"],
+        "/": ["host beta was last seen", "ago, and holds 1 job, of worker", "Is the machine up?"],
+        "/workers": ["host beta was last seen"],
+        "/jobs/{host}": ["of another host, beta", "That host is gone: it was last seen", "Is that machine up?"],
+        "/jobs/{lapsed}": ["lease_expired", "of host beta (which was last seen", "It is tried again"],
     },
     "frozen": {
         "/": ["(pid {frozen_pid}) is stopped (SIGSTOP)", "kill -CONT {frozen_pid}"],
