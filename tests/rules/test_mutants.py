@@ -287,11 +287,11 @@ def test_nothing_that_is_found_is_wrong(status: int, is_wrong: bool, server: Pos
     assert bool(judged.wrong) == is_wrong
 
 
-@pytest.mark.parametrize("scope", ["uuid7", "nobody_names_this"])
+@pytest.mark.parametrize("scope", ["schema_sql", "nobody_names_this"])
 def test_the_blind_judge_no_schema(scope: str, server: Postgres, tmp_path: Path) -> None:
     """A test of what a mutant of the schema replaces would fail whatever the mutant is."""
     (blind,) = BLIND
-    seeing = f"{blind.partition('::')[0]}::test_uuid7[pg18]"
+    seeing = f"{blind.partition('::')[0]}::another"
     mutant = Mutant(source.SCHEMA, scope, Span(0, 1), "x")
     judged = Trial([mutant], server, server.dsn, 1.0)
     warm = Judges(judged.work, tmp_path, 1, server)
