@@ -59,9 +59,8 @@ class StandIn(ThreadingHTTPServer):
 
 
 class _Posted(BaseHTTPRequestHandler):
-    server: StandIn
-
     def do_POST(self) -> None:
+        assert isinstance(self.server, StandIn)
         body = self.rfile.read(int(self.headers["Content-Length"]))
         if self.headers["Content-Encoding"] == "gzip":
             body = gzip.decompress(body)
