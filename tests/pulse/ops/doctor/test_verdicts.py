@@ -148,6 +148,7 @@ def test_locks(age_s: float, state: State) -> None:
 def test_topics(changed: dict[str, Any], served: set[str] | None, state: State) -> None:
     """Unserved is wrong where this is the only host, served and late is worth a word."""
     assert queue.topics([{**TOPIC, **changed}], GRACE_S, served=served).state is state
+    assert queue.topics([], GRACE_S, served=served).state is OK
 
 
 def test_jobs_that_nobody_handles() -> None:
