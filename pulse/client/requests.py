@@ -180,8 +180,9 @@ def submit(jobs: Iterable[NewJob | Call[Any]]) -> Request[list[UUID]]:
 
 
 def _check_list(jobs: object) -> None:
-    if not isinstance(jobs, Iterable) or isinstance(jobs, str | bytes | Mapping):
-        raise BadRequestError(f"submit: jobs must be a list of calls or mappings, not {type(jobs).__name__}")
+    kind = type(jobs)
+    if not issubclass(kind, Iterable) or issubclass(kind, str | bytes | Mapping):
+        raise BadRequestError(f"submit: jobs must be a list of calls or mappings, not {kind.__name__}")
 
 
 def submitted(body: Mapping[str, object]) -> list[UUID]:
