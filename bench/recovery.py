@@ -45,8 +45,6 @@ AFTER_S: Final = 12.0
 LIFE_S: Final = 3.0  # shortest window of a poison job
 LIVES_S: Final = 10.0  # of one poison job after the other
 CHILDREN: Final = {"": "", "forked": ", socket held", "kept": ", socket held for good"}
-FIRST_S: Final = 0.004  # nobody has been dead sooner: who looks before takes from two cores what the dying need
-POLL_S: Final = 0.0005  # between two looks: without a pause they would take half of what there is of two cores
 SPARE_S: Final = 3.0  # more jobs than can be done in time
 SHORT_LEASE: Final = {"PULSE_LEASE_S": "1.5", "PULSE_HEARTBEAT_S": "0.5", "PULSE_SWEEP_S": "0.2"}
 # By primary key: where dead rows are pinned, the index of RUNNING rows is slow to walk, and that is not pulse's time.
@@ -80,13 +78,8 @@ def kill_once(on: Scene, jobs: int, child: str) -> tuple[float, float]:
     first = on.starts_of(ids, 1)
     lost = [start for start in first if start.pid == first[0].pid]
     holders = check_victim(lost, jobs, child)
-    killed_s = time.monotonic()
-    os.kill(lost[0].pid, signal.SIGKILL)
     held = [start.job for start in lost]
-    time.sleep(FIRST_S)
-    while on.value(LEFT, held[:1]) or on.value(LEFT, held):  # they are freed together, and one costs less to look at
-        time.sleep(POLL_S)
-    free_s = time.monotonic()
+    killed_s, free_s = on.kill(lost[0].pid, lambda: on.value(LEFT, held) == 0)
     again = on.starts_of(held, 2)
     on.cancel(ids)
     for holder in holders if child == "kept" else ():
@@ -265,6 +258,7 @@ def figures(options: argparse.Namespace) -> Iterator[Figure]:
     """Everything that is measured, in order."""
     if options.tries:
         with scene(WORKERS, 250, {}) as on:
+            on.hear_changes()
             for child, held in CHILDREN.items():
                 for jobs in (1, 100):
                     label = f"SIGKILL, {jobs} job{'s' * (jobs > 1)}{held}"
@@ -280,6 +274,7 @@ def figures(options: argparse.Namespace) -> Iterator[Figure]:
             yield from outage(on, postgres, options.outage)
     if options.claims:
         with scene(WORKERS, 250, {}) as on:
+            on.hear_changes()
             yield from pinned(on, options.claims, options.tries)
 
 

@@ -144,7 +144,7 @@ def _of_tree(mark: str, leader: int | None = None) -> Callable[[int], bool]:
         return _FORM.fullmatch(mark) is not None and (found == mark or found.startswith(f"{mark}."))
 
     carries = _marked(is_of_tree)
-    return lambda pid: _session_of(pid) == leader or carries(pid)
+    return carries if leader is None else lambda pid: _session_of(pid) == leader or carries(pid)
 
 
 def _marked(condemned: Callable[[str], bool]) -> Callable[[int], bool]:

@@ -36,6 +36,7 @@ class Inline:
 
     Args:
         app: Whose handlers.
+        values: What handlers get by type, in place of the values of the app's lifespans.
         backend: ``asyncio`` or ``trio``: where async handlers run that a plain test runs.
 
     Raises:
@@ -43,8 +44,7 @@ class Inline:
         InlineError: It is no such backend.
 
     Attributes:
-        values: What handlers get by type, in place of the values of the app's lifespans:
-            ``values[Database] = FakeDatabase()``.
+        values: Those values; may be changed: ``values[Database] = FakeDatabase()``.
         client: A ``pulse.Client`` for the code under test: submits here, and runs the job that it waits for.
         async_client: The same as a ``pulse.AsyncClient``.
 
@@ -55,7 +55,7 @@ class Inline:
             assert job.result == {"ok": True}
     """
 
-    def __init__(self, app: App, *, backend: str = "asyncio") -> None:
+    def __init__(self, app: App, *, values: Mapping[Any, Any] | None = None, backend: str = "asyncio") -> None:
         check_app("inline", app)
         if backend not in ("asyncio", "trio"):
             raise InlineError(f"inline: backend is {backend!r:.60}; 'asyncio' and 'trio' are allowed")
@@ -63,6 +63,7 @@ class Inline:
         self._codec = app.codec
         self._runner = InlineRunner(self._queue, app.hooks, backend)
         self.values = self._runner.values
+        self.values.update(values or {})
         self.client = InlineClient(self._queue, self, self._codec)
         self.async_client = InlineAsyncClient(self._queue, self, self._codec)
 

@@ -65,7 +65,9 @@ async def submitted_async(
     return find_submitted(_jobs(await _ask_async(connection, SEE_JOBS, _ALL)), handler, args)
 
 
-def run_submitted(connection: object, app: App, *, backend: str = "asyncio") -> list[InlineJob]:
+def run_submitted(
+    connection: object, app: App, *, values: Mapping[Any, Any] | None = None, backend: str = "asyncio"
+) -> list[InlineJob]:
     """
     Run the jobs of *app* that *connection* sees and that are due, each to its end, and write how they ended.
 
@@ -75,6 +77,7 @@ def run_submitted(connection: object, app: App, *, backend: str = "asyncio") -> 
     Args:
         connection: The test's own, in its transaction.
         app: Whose handlers.
+        values: What handlers get by type, in place of the values of the app's lifespans; see ``Inline``.
         backend: ``asyncio`` or ``trio``, for async handlers.
 
     Returns:
@@ -85,7 +88,7 @@ def run_submitted(connection: object, app: App, *, backend: str = "asyncio") -> 
     """
     ran: list[InlineJob] = []
     for _ in range(MAX_ROUNDS):
-        inline = Inline(app, backend=backend)
+        inline = Inline(app, values=values, backend=backend)
         ids = inline.adopt(_due(_ask(connection, SEE_JOBS, _ALL), app))
         if not ids:
             return ran
@@ -95,11 +98,13 @@ def run_submitted(connection: object, app: App, *, backend: str = "asyncio") -> 
     raise InlineError(f"jobs still submit jobs after {MAX_ROUNDS} rounds")
 
 
-async def run_submitted_async(connection: object, app: App) -> list[InlineJob]:
+async def run_submitted_async(
+    connection: object, app: App, *, values: Mapping[Any, Any] | None = None
+) -> list[InlineJob]:
     """``run_submitted`` for async connections, in the event loop of the test."""
     ran: list[InlineJob] = []
     for _ in range(MAX_ROUNDS):
-        inline = Inline(app)
+        inline = Inline(app, values=values)
         ids = inline.adopt(_due(await _ask_async(connection, SEE_JOBS, _ALL), app))
         if not ids:
             return ran

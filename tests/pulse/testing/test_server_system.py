@@ -11,10 +11,12 @@ import psycopg
 import pytest
 
 import pulse
+from pulse.errors import ConfigError
 from pulse.testing import Inline, PulseServer, running_pulse
 from tests.support.apps.kit_app import app, ends, hang, report, slow
 from tests.support.checking.every import every
 from tests.support.servers.embedded_kit import needs_postgres
+from tests.support.servers.postgres import Postgres
 from tests.support.waiting import is_alive, until
 
 pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.system, needs_postgres]
@@ -224,3 +226,23 @@ def test_its_database_is_at_hand(pulse_server: PulseServer) -> None:
         pulse.sql.submit(connection, pulse.call(ends, "nothing"))
     pulse_server.run_until_idle()
     assert pulse_server.submitted(ends)[0].status == "COMPLETED"
+
+
+def test_it_works_on_a_database_of_the_tests(newest_server: Postgres) -> None:
+    """It installs the schema there."""
+    with newest_server.database(installed=False) as dsn, running_pulse(app, dsn=dsn) as server:
+        with psycopg.connect(dsn) as connection:
+            pulse.sql.submit(connection, pulse.call(ends, "nothing"))
+        server.run_until_idle()
+        assert (server.dsn, [job.status for job in server.submitted()]) == (dsn, ["COMPLETED"])
+
+
+@pytest.mark.parametrize(
+    "dsn", ["postgresql:///shop", "postgresql://test@test/shop?user=test", "host=test dbname=shop"]
+)
+def test_a_database_that_is_not_for_tests_is_refused(dsn: str) -> None:
+    with (
+        pytest.raises(ConfigError, match=r'and [^ ]*/shop has no "test" in its name: is it for tests\?$'),
+        running_pulse(app, dsn=dsn),
+    ):
+        pass

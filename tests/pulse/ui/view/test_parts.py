@@ -28,7 +28,7 @@ from pulse.ui.pages.topics import is_wrong
 from pulse.ui.view import formatting
 from pulse.ui.view.charts import ChartLine, charts_of, draw, nice_top
 from pulse.ui.view.command_link import linked
-from pulse.ui.view.job_line import JobProgress, progress_of, when, worker_name
+from pulse.ui.view.job_line import JobProgress, progress_of, when
 
 ID = UUID("0199a1b2-c3d4-7e5f-8a0b-1c2d3e4f5a6b")
 NOW_S = 1_800_000_000.0
@@ -235,13 +235,6 @@ class TestJobLine:
     ])  # fmt: skip
     def test_progress(self, text: str | None, far: JobProgress | None) -> None:
         assert progress_of(text) == far
-
-    def test_a_worker_by_name_pid_and_host(self) -> None:
-        """The host by its name where the worker is connected."""
-        identity = "e24f/4b32/4026/25178.15/w-1"
-        assert worker_name(identity, None) == "w-1 (pid 25178 on e24f)"
-        assert worker_name(identity, [answers.Worker(identity, host="alpha")]) == "w-1 (pid 25178 on alpha)"
-        assert worker_name("old", None) == "old"
 
 
 def test_tabs_keep_the_filters() -> None:

@@ -242,10 +242,11 @@ async def test_one_that_does_not_obey_ends_as_what_stopped_it(reason: Any, endin
 
 
 async def test_one_that_hangs_before_its_handler_is_called() -> None:
-    """It does not listen yet: the signal for its stack would end it, so it only gets the request to end."""
+    """It does not listen yet: the signal for its stack would end it, so it gets no other request than to end."""
     process = sleeper()
     async with play() as it:
         it.run.forked(process.pid, os.pidfd_open(process.pid))
+        assert await it.run.where() is None
         it.attempt.stopped = "timeout"
         it.run.cancel()
         await it.heard(Interrupt)
@@ -372,8 +373,8 @@ async def test_junk_in_the_channel() -> None:
     async with play() as it:
         it.say(Begun())
         it.cell.send(b"\0\0\0\4junk")
-        it.say(CellResult("ok", None))
         await until_async(lambda: bool(it.log.events), "a line in the log")
+        it.say(CellResult("ok", None))
         it.end()
     assert it.log.events == ["cell_not_understood"]
     how = "exit code 0 (it wrote into a descriptor that was not its own)"
