@@ -20,7 +20,7 @@ from typing import Any, Final, cast
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
-from pulse.app.app import App
+from pulse.app.app import App, check_app
 from pulse.app.call import HandlerRef
 from pulse.client.async_client import AsyncClient, connect
 from pulse.client.client import Client
@@ -68,8 +68,7 @@ def _name_of(app: App) -> str:
     Raises:
         HandlerError: It is in no module that has one, or no app.
     """
-    if not isinstance(app, App):
-        raise HandlerError(f"pulse_server: app is {app!r:.60}; MODULE:APP, or a pulse.App, is allowed")
+    check_app("pulse_server", app, "MODULE:APP, or a pulse.App, is allowed")
     for module in [*sys.modules.values()]:
         for name, value in [*vars(module).items()]:
             if value is app and module.__name__ != "__main__":
