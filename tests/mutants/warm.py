@@ -198,7 +198,8 @@ class Judges:
             chosen = self._in_order(mutant, near, limit_s) + self._in_order(mutant, far, limit_s)
             self.tried[mutant.key].update(chosen)
 
-            def ended(status: int, failed: int, _: int) -> None:
+            def ended(code: int, failed: int, _: int) -> None:
+                status = KILLED if code < 0 else code  # by a signal: that would end the suite, too
                 killer = chosen[failed] if status in {KILLED, HUNG} and failed >= 0 else ""
                 self.kills[killer] += 1
                 self.kills[mutant.where + killer] += 1
