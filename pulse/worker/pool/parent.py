@@ -81,7 +81,7 @@ class WorkerPool:
             group.start_soon(self._stop_in_time)
             group.start_soon(self._mind)
             group.start_soon(self._keep_spares)
-            if pid1.is_init():
+            if pid1.is_init() or self._options.preload:
                 group.start_soon(self._bury_orphans)
             await self._keep_all()
             await self._spares.wait_dismissed()
@@ -100,10 +100,12 @@ class WorkerPool:
         """Keep one slot filled: one process after the other."""
         while not self._stopping.is_set():
             try:
-                child = self._spares.take()
+                child = await self._spares.take()
             except OSError as error:  # no memory or processes at this moment; the other slots go on
                 delay_s = self._restart(slot, worked=False, cause=f"cannot be started: {error}")
             else:
+                if child is None:
+                    break
                 child.begin(slot)
                 delay_s = self._after(child, await self._see_through(child))
             if delay_s is None:
@@ -216,11 +218,12 @@ class WorkerPool:
         self._end(REFUSED)
 
     async def _bury_orphans(self) -> None:
-        """As pid 1 of a container: reap orphans of handlers, which no other process does."""
+        """As pid 1 of a container, and as the parent that adopts forked processes: reap orphans of handlers."""
         deaths = Waker()
         signal.signal(signal.SIGCHLD, lambda _number, _frame: deaths.wake())
         while True:
-            pid1.bury_orphans({child.pid for child in self._children.values()} | self._spares.pids())
+            async with self._spares.forking:  # a process that is being adopted is no orphan
+                pid1.bury_orphans(self._spares.pids())
             await deaths.wait()
 
     async def _watch_signals(self) -> None:

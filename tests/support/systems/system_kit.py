@@ -23,6 +23,7 @@ from tests.support.apps.system_app import LEDGER
 from tests.support.servers.streams import JsonLines
 from tests.support.systems import system
 from tests.support.systems.system import Body
+from tests.support.systems.worker_kit import handler_processes
 from tests.support.waiting import is_alive, until
 
 ROOT: Final = Path(__file__).parents[3]
@@ -59,7 +60,7 @@ class Pool:
 
     def workers(self) -> list[int]:
         with contextlib.suppress(psutil.NoSuchProcess):
-            return [child.pid for child in psutil.Process(self.pid).children()]
+            return [child.pid for child in handler_processes(self.pid)]
         return []
 
     def stop(self) -> int:
