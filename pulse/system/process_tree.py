@@ -81,7 +81,7 @@ def take_mark(mark: str) -> None:
     environment = b"\0" + _environment(os.getpid())
     before, _, rest = environment.partition(_ENTRY)
     old, _, _ = rest.partition(b"\0")
-    if len(old) != len(mark):
+    if _FORM.fullmatch(mark) is None or len(old) != len(mark):
         raise ValueError("this process has no mark of that length")
     with Path("/proc/self/mem").open("r+b", buffering=0) as memory:
         memory.seek(processes.environment_start() + len(before) + len(_ENTRY) - 1)

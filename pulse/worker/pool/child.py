@@ -109,6 +109,7 @@ class Child:
         process: The same process, if subprocess has started it.
 
     Attributes:
+        forked: Whether it was forked from the template.
         slot: Its slot in the pool; -1 before ``begin``.
         ended: Set when the process has ended, by ``watch``.
         worked: Whether it was connected to the server.
@@ -126,6 +127,7 @@ class Child:
         self.pidfd: Final = pidfd
         self.notes_fd: Final = pipes.notes_fd
         self._process: Final = process
+        self.forked: Final = process is None
         self._mark: Final = pipes.mark
         self._name_fd = pipes.name_fd
         self._stack_file: Final = pipes.stack_file

@@ -13,10 +13,13 @@ import os
 import socket
 import stat
 import threading
+from typing import Final
 
 from pulse.system import log_sink, process_tree, processes
 
 __all__ = ["open_descriptors", "unsafe"]
+
+WITHOUT_STATE: Final = frozenset({"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"})
 
 
 def open_descriptors() -> frozenset[int]:
@@ -51,13 +54,14 @@ def _children() -> list[str]:
 def _shared(fd: int) -> str | None:
     """What is behind a descriptor; None: it may be shared."""
     mode = os.fstat(fd).st_mode
-    if stat.S_ISDIR(mode) or stat.S_ISCHR(mode):  # /dev/null, /dev/urandom
+    name = os.readlink(f"/proc/self/fd/{fd}")  # noqa: PTH115 - no path: anon_inode:[eventpoll]
+    if stat.S_ISDIR(mode) or name in WITHOUT_STATE:
         return None
     if stat.S_ISREG(mode) and fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_APPEND:  # a log file: each write goes to its end
         return None
     if stat.S_ISSOCK(mode):
         return f"socket {_peer(fd)}".rstrip()
-    return os.readlink(f"/proc/self/fd/{fd}")  # noqa: PTH115 - no path: anon_inode:[eventpoll]
+    return name
 
 
 def _peer(fd: int) -> str:

@@ -169,6 +169,14 @@ class Forks:
                 return child
         return None
 
+    def turn_off(self, found: list[str]) -> None:
+        """Fork no more, because of what was *found*."""
+        if not self.are_off:
+            self.are_off = True
+            self._log.info("fork_unsafe", found=found)
+            if self._template is not None and self._template.forks:
+                self._template.kill()
+
     def dismiss(self) -> None:
         """Kill the template, and start none from now on."""
         self._dismissed = True
@@ -192,8 +200,7 @@ class Forks:
         """From its start until it is reaped or given away."""
         found = await template.settle()
         if found:
-            self.are_off = True
-            self._log.info("fork_unsafe", found=found)
+            self.turn_off(found)
         if not template.forks and self._waiters and not self._dismissed:
             self._given = template.child
             self._forget(template)
@@ -204,7 +211,7 @@ class Forks:
             await template.child.wait_ended()
             _, facts = template.child.bury()
             self._forget(template)
-            if not found and not self._dismissed:
+            if not self.are_off and not self._dismissed:
                 self._log.warning("template_died", **facts)
                 if template.forks:
                     await self._start_again()

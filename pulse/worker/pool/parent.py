@@ -148,6 +148,8 @@ class WorkerPool:
                 how: dict[str, object] = {"signal": signal.Signals(-code).name} if code < 0 else {"exit_code": code}
                 if child.fault is not None and -code in FAULTS:
                     how["stack"] = child.fault
+                if child.forked and not child.worked and -code in FAULTS:  # of a library that cannot bear it
+                    self._spares.forks_are_unsafe(f"a forked process died at its start: {signal.Signals(-code).name}")
                 return self._restart(child.slot, worked=child.worked, pid=child.pid, **how)
 
     def _restart(self, slot: int, *, worked: bool, **how: object) -> float | None:

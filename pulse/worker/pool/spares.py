@@ -65,6 +65,10 @@ class Spares:
             return None
         return child or self._start()
 
+    def forks_are_unsafe(self, why: str) -> None:
+        """Fork no more processes."""
+        self._forks.turn_off([why])
+
     def pids(self) -> set[int]:
         """Pids of all processes that were started and are not reaped."""
         self._unreaped = [one for one in self._unreaped if not one.reaped]
