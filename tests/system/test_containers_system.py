@@ -18,6 +18,7 @@ from tests.support.servers.containers import Container, enter, start, why_not
 from tests.support.servers.postgres import Postgres
 from tests.support.systems.system import Body
 from tests.support.systems.system_kit import APP, ROOT, SHORT_LEASE, Whole, clean_environment, place
+from tests.support.systems.worker_kit import handler_processes
 from tests.support.waiting import until
 
 pytestmark = [
@@ -161,7 +162,7 @@ def test_server_and_workers_share_pids(site: Site) -> None:
     site.server_inside(pids)
     site.workers(1)
     assert site.jobs.get(held).attempts == 1
-    pool.children()[0].kill()
+    handler_processes(pool.pid)[0].kill()
     assert site.wait_again(held) == KILLED
 
 
