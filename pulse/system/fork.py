@@ -76,27 +76,29 @@ def fork_away() -> tuple[int, int] | None:
             _fork_and_end(theirs)
             return None
         theirs.close()
-        told, fds, _, _ = socket.recv_fds(ours, _PID_BYTES, 1)
-        os.waitpid(middle, 0)
+        pid, fds, _, _ = socket.recv_fds(ours, _PID_BYTES, 1)
+        _, status = os.waitpid(middle, 0)
     if not fds:
-        raise OSError(int(told or errno.EAGAIN), os.strerror(int(told or errno.EAGAIN)))
+        reason = max(0, os.waitstatus_to_exitcode(status)) or errno.EMFILE
+        raise OSError(reason, os.strerror(reason))
     os.set_inheritable(fds[0], False)
-    return int(told), fds[0]
+    return int(pid), fds[0]
 
 
 def _fork_and_end(theirs: socket.socket) -> None:
     """Returns in the process that this one has forked, as soon as this one has ended."""
     pid = own = -1
+    failed = 0
     try:
         own = os.pidfd_open(os.getpid())
         pid = os.fork()
         if pid:
             socket.send_fds(theirs, [b"%d" % pid], [os.pidfd_open(pid)])
     except OSError as error:
-        theirs.send(b"%d" % (error.errno or errno.EAGAIN))
+        failed = error.errno or errno.EAGAIN
     finally:
         if pid:
-            os._exit(0)
+            os._exit(failed)
     death = select.poll()
     death.register(own, select.POLLIN)
     death.poll()

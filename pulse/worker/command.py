@@ -34,7 +34,11 @@ Examples:
 @click.argument("app", metavar="MODULE:APP")
 @click.option("--processes", type=click.IntRange(1, 1024), help="Handler processes.  [default: 1]")
 @click.option("--concurrency", type=click.IntRange(1, 10_000), help="Handlers at once in each process.  [default: 10]")
-@click.option("--spares", type=click.IntRange(0, 8), help="Processes that wait to replace one that dies.  [default: 1]")
+@click.option(
+    "--spares",
+    type=click.IntRange(0, 8),
+    help="Processes that wait to replace one that dies, if none can be forked.  [default: 1]",
+)
 @click.option("--no-preload", is_flag=True, help="Import the app in each process: do not fork them from one that has.")
 @click.option(
     "--topic",

@@ -2,7 +2,7 @@
 The pool parent: starts handler processes, replaces those that die, sends heartbeats for silent ones, and stops them.
 
 It runs no user code, so no handler can stop it. Every child leads a session of its own, and all processes that its
-handlers started end with it. A dead one is replaced by a spare, if there is one.
+handlers started end with it. A dead one is replaced by one that is forked from the template, or by a spare.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ pidfd goes. The pool adopts what is forked, so all handler processes are its chi
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import signal
 import socket
@@ -58,7 +59,7 @@ class Template:
     def __init__(self, control: socket.socket, options: HostOptions) -> None:
         self._control: Final = control
         self._options: Final = options
-        self._name: Final = _COMM.read_text("utf-8")
+        self._name: Final = _COMM.read_text("utf-8").rstrip("\n")
         self._of_app: Final = {
             signal.SIGTERM: signal.signal(signal.SIGTERM, _leave_it),  # a service manager's, to all: the pool decides
             signal.SIGINT: signal.signal(signal.SIGINT, _leave_it),
@@ -68,54 +69,49 @@ class Template:
     def serve(self) -> None:
         """Returns in a forked process."""
         _rename(NAME)
-        with contextlib.suppress(ConnectionError):
-            while True:
-                mark, fds = receive(self._control, MESSAGE_MAX_BYTES, len(ProcessFds._fields))
-                if not mark:
-                    break
-                if self._fork(mark.decode(), fds):
-                    return
+        with contextlib.suppress(ConnectionError):  # the pool is gone, and takes no answer
+            while not self._fork(*receive(self._control, MESSAGE_MAX_BYTES, len(ProcessFds._fields))):
+                pass
+            return
         log_sink.last_words()
         os._exit(0)  # a process that never ran a handler skips exit hooks of the app
 
-    def _fork(self, mark: str, fds: Sequence[int]) -> bool:
+    def _fork(self, mark: bytes, fds: Sequence[int]) -> bool:
         """Whether this is the forked process."""
-        signal.pthread_sigmask(signal.SIG_BLOCK, self._of_app)
+        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, self._of_app)
         forked: tuple[int, int] | None = None
-        answer = b""
+        refused: OSError | None = None
         try:
-            given = ProcessFds(*fds)  # fewer, where the kernel has left some out
+            if len(fds) != len(ProcessFds._fields):
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))  # noqa: TRY301 - the kernel has left some out
             forked = fork_away()
-        except (OSError, TypeError) as error:
-            answer = str(error).encode()
-        else:
-            if forked is None:
-                self._begin(mark, given)
-                return True
-        finally:
-            for fd in fds:
-                os.close(fd)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, self._of_app)
-        if forked is None:
-            self._control.send(answer)
-        else:
+        except OSError as error:
+            refused = error
+        is_forked = forked is None and refused is None
+        if is_forked:
+            self._begin(mark.decode("ascii"), fds)
+        for fd in fds:
+            os.close(fd)
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+        if refused is not None:
+            self._control.send(str(refused).encode())
+        if forked is not None:
             pid, pidfd = forked
             socket.send_fds(self._control, [b"%d" % pid], [pidfd])
             os.close(pidfd)
-        return False
+        return is_forked
 
-    def _begin(self, mark: str, theirs: ProcessFds) -> None:
+    def _begin(self, mark: str, fds: Sequence[int]) -> None:
         """As a handler process that was started by itself."""
         processes.die_with_parent(self._options.parent_pid, signal.SIGKILL)
         os.setsid()
         process_tree.take_mark(mark)
         _rename(self._name)
         places = (self._options.name_fd, self._options.notes_fd, self._options.stack_fd)
-        for fd, place in zip(theirs, places, strict=True):
+        for fd, place in zip(fds, places, strict=True):
             os.dup2(fd, place, inheritable=False)
         for number, handler in self._of_app.items():
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, self._of_app)
 
 
 def _leave_it(_number: int, _frame: object) -> None:

@@ -40,7 +40,7 @@ FORKED = (  # tells by files which processes have imported it, and which were fo
     "        'session': os.getsid(0), 'parent': os.getppid(), 'mark': os.environ['PULSE_TREE'],\n"
     "        'blocked': [str(one) for one in signal.pthread_sigmask(signal.SIG_BLOCK, ())],\n"
     "        'children': str(signal.getsignal(signal.SIGCHLD)),\n"
-    "        'name': pathlib.Path('/proc/self/comm').read_text().strip(),\n"
+    "        'name': pathlib.Path('/proc/self/comm').read_text(),\n"
     "        'stdin': os.readlink('/proc/self/fd/0'), 'random': random.random(),\n"
     "        'open': sorted(map(opened, os.listdir('/proc/self/fd'))),\n"
     "    }\n"
