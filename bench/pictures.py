@@ -153,7 +153,7 @@ def take(browser: Browser, netloc: str, cookie: str, paths: dict[str, str]) -> d
 
 def keep(pictures: dict[str, bytes], directory: Path) -> None:
     """Write them, small."""
-    from PIL import Image  # type: ignore[import-not-found]
+    from PIL import Image
 
     for name, png in pictures.items():
         Image.open(io.BytesIO(png)).convert("RGB").save(directory / f"{name}.webp", lossless=True, method=6)

@@ -34,7 +34,8 @@ DEADLINE_S: Final = 60.0
 SUBMIT_BATCH: Final = 10_000
 # A bench that polls takes time from two cores that the recovery needs, and sees its end milliseconds late.
 NOTIFY_CHANGES: Final = """
-CREATE FUNCTION public.bench_changed() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN NOTIFY bench_changed; RETURN NULL; END$$;
+CREATE FUNCTION public.bench_changed() RETURNS trigger LANGUAGE plpgsql
+    AS $$BEGIN NOTIFY bench_changed; RETURN NULL; END$$;
 CREATE TRIGGER bench_changed AFTER UPDATE ON pulse.jobs EXECUTE FUNCTION public.bench_changed();
 """
 

@@ -77,21 +77,27 @@ TERMINAL: Final = frozenset({Status.COMPLETED, Status.DEAD_LETTERED, Status.CANC
 
 
 class HandlerProcess(NamedTuple):
-    """A process that runs handlers: the name of its worker, its host as the server names it, its process id there."""
+    """A process that runs handlers: the name of its worker, its host (an id where no name is known), its pid."""
 
     worker: str
     host: str
     pid: int
 
 
-def handler_process(identity: str) -> HandlerProcess | None:
-    """The process in the *identity* of a worker, ``host/boot/pidns/pid.start/name``; None: it has another form."""
+def handler_process(identity: str, hosts: Mapping[str, str] = MappingProxyType({})) -> HandlerProcess | None:
+    """
+    The process in the *identity* of a worker, ``host/boot/pidns/pid.start/name``; None: it has another form.
+
+    Args:
+        identity: As in ``locked_by``.
+        hosts: Names of hosts, by their ids.
+    """
     parts = identity.split("/", _IDENTITY_PARTS - 1)
     if len(parts) < _IDENTITY_PARTS:
         return None
     host, _, _, process, name = parts
     pid = process.partition(".")[0]
-    return HandlerProcess(name, host, int(pid)) if pid.isdecimal() else None
+    return HandlerProcess(name, hosts.get(host, host), int(pid)) if pid.isdecimal() else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,6 +141,7 @@ class Job:
         history: Every attempt that did not simply succeed, and completed ones before a retry, oldest first; filled by
             ``get`` and ``wait``.
         concealed: Whether args, result and progress are hidden, since the reader lacks the role ``client``.
+        hosts: Names of hosts by the ids in identities, as far as the server knows them; filled as ``history`` is.
     """
 
     id: UUID
@@ -163,6 +170,7 @@ class Job:
     schedule_id: UUID | None = None
     history: tuple[HistoryEntry, ...] = field(default=())
     concealed: bool = False
+    hosts: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property
     def is_terminal(self) -> bool:
@@ -192,7 +200,7 @@ class Job:
     def process(self) -> HandlerProcess | None:
         """The handler process that completed it, or runs it now; None: none, or one whose identity has no process."""
         identity = self.ran_by or self.locked_by
-        return None if identity is None else handler_process(identity)
+        return None if identity is None else handler_process(identity, self.hosts)
 
     @property
     def took_s(self) -> float | None:

@@ -9,7 +9,17 @@ from typing import Final
 from sphinx.application import Sphinx
 
 PARTS: Final[Mapping[str, Sequence[str]]] = {
-    "Start": ("quickstart", "concepts", "handlers", "hooks", "schedules", "testing", "frameworks", "secrets"),
+    "Start": (
+        "quickstart",
+        "tutorial",
+        "concepts",
+        "handlers",
+        "hooks",
+        "schedules",
+        "testing",
+        "frameworks",
+        "secrets",
+    ),
     "Run it": ("operating", "dashboard", "recovery", "tuning"),
     "Come from": ("compared", "migrate-from-celery", "migrate-from-rq", "migrate-from-procrastinate"),
     "Reference": ("operations", "state-machine", "sql", "protocol", "glossary", "faq"),

@@ -11,4 +11,5 @@ urlpatterns = [
     path("admin/", admin.site.urls),
     path("orders", views.create),
     path("orders/<int:order_id>", views.show),
+    path("orders/<int:order_id>/confirm", views.confirm_again),
 ]

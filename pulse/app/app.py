@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
 from typing import Any, TypeVar, Unpack
 
@@ -23,6 +24,34 @@ MiddlewareT = TypeVar("MiddlewareT", bound=Middleware)
 ProcessHookT = TypeVar("ProcessHookT", bound=ProcessHook)
 FailureHookT = TypeVar("FailureHookT", bound=FailureHook)
 LifespanT = TypeVar("LifespanT", bound=Callable[[], AsyncIterator[Any]])
+
+
+class _Handlers(Mapping[str, Handler]):
+    """Handlers by name, each with the hooks that there are when it is asked for."""
+
+    def __init__(self, hooks: Hooks) -> None:
+        self._hooks = hooks
+        self._registered: dict[str, Handler] = {}
+        self._bound: dict[str, Handler] = {}
+
+    def add(self, handler: Handler) -> None:
+        self._registered[handler.name] = handler
+
+    def unbind(self) -> None:
+        """There is one more hook."""
+        self._bound.clear()
+
+    def __getitem__(self, name: str) -> Handler:
+        found = self._bound.get(name)
+        if found is None:
+            found = self._bound[name] = bound(self._registered[name], self._hooks)
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._registered)
+
+    def __len__(self) -> int:
+        return len(self._registered)
 
 
 class App:
@@ -49,9 +78,9 @@ class App:
 
     def __init__(self, *, codec: Codec | None = None) -> None:
         self._codec = checked(codec)
-        self._handlers: dict[str, Handler] = {}
-        self._schedules: dict[str, Declared] = {}
         self._hooks = Hooks()
+        self._handlers = _Handlers(self._hooks)
+        self._schedules: dict[str, Declared] = {}
 
     @property
     def codec(self) -> Codec | None:
@@ -61,7 +90,7 @@ class App:
     @property
     def handlers(self) -> Mapping[str, Handler]:
         """The handlers by name, read-only."""
-        return MappingProxyType(self._handlers)
+        return self._handlers
 
     @property
     def schedules(self) -> Mapping[str, Declared]:
@@ -144,12 +173,8 @@ class App:
         if taken is not None:
             shown = getattr(taken.function, "__qualname__", repr(taken.function))
             raise HandlerError(f"handler {handler.name!r} exists already: {shown}")
-        self._bind(handler if self._codec is None else replace(handler, codec=self._codec))
-
-    def _bind(self, *handlers: Handler) -> None:
-        for handler in handlers:
-            self._handlers[handler.name] = found = bound(handler, self._hooks)
-            mark(found)
+        self._handlers.add(handler if self._codec is None else replace(handler, codec=self._codec))
+        mark(handler.function, handler.name, partial(self._handlers.__getitem__, handler.name))
 
     def schedule(
         self, key: str, args: Mapping[str, object] | None = None, **rules: Unpack[ScheduleRules]
@@ -208,7 +233,7 @@ class App:
                         observe(ctx.name, time.monotonic() - began)
         """
         self._hooks.add_middleware(function)
-        self._bind(*self._handlers.values())
+        self._handlers.unbind()
         return function
 
     def on_startup(self, function: ProcessHookT) -> ProcessHookT:
@@ -264,7 +289,7 @@ class App:
         name = event_name(event, function)
         self._hooks.add_event(event, name)
         self._add(make_handler(name, function))
-        self._bind(*self._handlers.values())
+        self._handlers.unbind()
         return function
 
     def lifespan(self, function: LifespanT) -> LifespanT:
@@ -285,7 +310,7 @@ class App:
                         yield opened
         """
         self._hooks.add_lifespan(function)
-        self._bind(*self._handlers.values())
+        self._handlers.unbind()
         return function
 
     def on_failure(self, function: FailureHookT) -> FailureHookT:
@@ -298,5 +323,5 @@ class App:
             HandlerError: It cannot be called with a context and an exception.
         """
         self._hooks.add_failure(function)
-        self._bind(*self._handlers.values())
+        self._handlers.unbind()
         return function

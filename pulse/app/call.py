@@ -8,11 +8,11 @@ what is wrong fails where it is written, and not in a worker.
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Concatenate, Generic, ParamSpec, TypeAlias, TypeVar, cast, overload
 
 from pulse.app.context import Context
-from pulse.app.handler import name_of, parameters_of
+from pulse.app.handler import handler_of
 from pulse.app.parameters import ArgumentError
 from pulse.common.wire_values import args_text
 from pulse.errors import BadRequestError, HandlerError
@@ -32,10 +32,12 @@ class Call(Generic[ResultT_co]):
     Attributes:
         name: The name of the handler.
         args: Its arguments, a JSON object.
+        options: Those of a submit that the handler declares: ``topic``, ``max_attempts``, ``timeout_s``.
     """
 
     name: str
     args: str
+    options: Mapping[str, object] = field(default_factory=dict[str, object], hash=False, repr=False)
 
 
 HandlerRef: TypeAlias = "str | Callable[..., Any] | Call[Any]"
@@ -69,14 +71,15 @@ def call(handler: Callable[..., Any], /, *args: object, **kwargs: object) -> Cal
     Example:
         ``client.submit(pulse.call(resize, "a.png", width=64), priority=5)``
     """
-    name = name_of(handler)
-    parameters = parameters_of(handler)
-    if parameters is None:
-        raise HandlerError(f"{name}: a call needs the function itself, not its name")
+    if isinstance(handler, str):
+        raise HandlerError(f"{handler}: a call needs the function itself, not its name")
+    found = handler_of(handler)
     try:
-        return Call(name, args_text(parameters.bound(args, kwargs)))
+        return Call(found.name, args_text(found.parameters.bound(args, kwargs)), found.submit_options)
     except (ArgumentError, BadRequestError) as error:
-        raise BadRequestError(f"{name}: {error}") from None
+        if any(isinstance(one, Context) for one in args):  # type checkers cannot refuse it
+            raise BadRequestError(f"{found.name}: a call leaves the context out; the worker gives its own") from None
+        raise BadRequestError(f"{found.name}: {error}") from None
 
 
 def is_call(handler: object) -> bool:
@@ -84,9 +87,9 @@ def is_call(handler: object) -> bool:
     return isinstance(handler, Call)
 
 
-def resolve_call(handler: HandlerRef, args: object) -> tuple[str, str]:
+def resolve_call(handler: HandlerRef, args: object) -> Call[Any]:
     """
-    The name and the JSON of the args to submit; of a function its parameters judge the args.
+    The call to submit; of a function its parameters judge the args.
 
     Raises:
         HandlerError: The function is not a handler, or has several names.
@@ -95,13 +98,13 @@ def resolve_call(handler: HandlerRef, args: object) -> tuple[str, str]:
     if isinstance(handler, Call):
         if args is not None:
             raise BadRequestError(f"{handler.name}: args are given beside those of the call")
-        return handler.name, handler.args
+        return cast("Call[Any]", handler)  # type: ignore[redundant-cast]  # pyright says that it is partially unknown
     if isinstance(handler, str):
-        return handler, args_text(args)
-    name, parameters = name_of(handler), parameters_of(handler)
-    if parameters is not None and (args is None or isinstance(args, Mapping)):
+        return Call(handler, args_text(args))
+    found = handler_of(handler)
+    if args is None or isinstance(args, Mapping):
         try:
-            args = parameters.encoded({} if args is None else cast("Mapping[str, object]", args))
+            args = found.parameters.encoded({} if args is None else cast("Mapping[str, object]", args))
         except ArgumentError as error:
-            raise BadRequestError(f"{name}: {error}") from None
-    return name, args_text(args)
+            raise BadRequestError(f"{found.name}: {error}") from None
+    return Call(found.name, args_text(args), found.submit_options)

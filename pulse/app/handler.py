@@ -32,8 +32,7 @@ MAX_NAME: Final = 200  # characters; as in the database
 MAX_TRIES: Final = 10_000  # as in the database
 MAX_SECONDS: Final = 1e9  # as on the wire
 MAX_BYTES: Final = 2**60  # far beyond any machine, and below what the kernel takes
-_NAMES: Final = "__pulse_names__"  # on the function: the names that it was registered under
-_PARAMETERS: Final = "__pulse_parameters__"  # on the function: what it takes
+_HANDLERS: Final = "__pulse_handlers__"  # on the function: by each name that it was registered under, how to find it
 # The annotation of a name that exists for type checkers only cannot be evaluated: compare its text.
 _WRITTEN_CONTEXT: Final = re.compile(r"(?:^|[^\w.])(?:pulse\.)?Context(?:$|[^\w.])")
 
@@ -85,6 +84,12 @@ class Handler:
     provided: Mapping[str, Any] = field(default_factory=dict[str, Any])
     on_failure: tuple[FailureHook, ...] = ()
     events: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    @property
+    def submit_options(self) -> dict[str, object]:
+        """The declared options that a submit has, too: with the function in hand, no worker needs to have told them."""
+        values = {"topic": self.topic, "max_attempts": self.max_attempts, "timeout_s": self.timeout_s}
+        return {key: value for key, value in values.items() if value is not None}
 
     def declared(self) -> dict[str, object]:
         """The declared options, for the worker's hello."""
@@ -164,13 +169,10 @@ def _as_float(seconds: float | None) -> float | None:
     return None if seconds is None else float(seconds)
 
 
-def mark(handler: Handler) -> None:
-    """Write the handler's name on its function, so that the function can be submitted instead of the name."""
-    known = getattr(handler.function, _NAMES, ())
-    names = known if handler.name in known else (*known, handler.name)
+def mark(function: Callable[..., object], name: str, find: Callable[[], Handler]) -> None:
+    """Write on a function which handler it is, and how to *find* that: so it can be submitted instead of the name."""
     try:
-        setattr(handler.function, _NAMES, names)
-        setattr(handler.function, _PARAMETERS, handler.parameters)
+        setattr(function, _HANDLERS, {**getattr(function, _HANDLERS, {}), name: find})
     except (AttributeError, TypeError):
         return  # a bound method or a builtin takes no attribute; it is submitted by name
 
@@ -187,7 +189,7 @@ def name_of(handler: str | Callable[..., object]) -> str:
     """
     if isinstance(handler, str):
         return handler
-    names: tuple[str, ...] = getattr(handler, _NAMES, ())
+    names = list(_known(handler))
     if len(names) == 1:
         return names[0]
     shown = getattr(handler, "__qualname__", None) or repr(handler)
@@ -196,9 +198,18 @@ def name_of(handler: str | Callable[..., object]) -> str:
     raise HandlerError(f"{shown} is registered as {', '.join(map(repr, names))}: submit one of these names")
 
 
-def parameters_of(handler: Callable[..., object]) -> Parameters | None:
-    """What a registered function takes."""
-    return getattr(handler, _PARAMETERS, None)
+def handler_of(function: Callable[..., object]) -> Handler:
+    """
+    The handler that a registered function is.
+
+    Raises:
+        HandlerError: It is none, or has several names.
+    """
+    return _known(function)[name_of(function)]()
+
+
+def _known(function: object) -> Mapping[str, Callable[[], Handler]]:
+    return getattr(function, _HANDLERS, {})
 
 
 def _check_word(what: str, value: object, label: str = "handler") -> None:

@@ -83,10 +83,10 @@ def declare(
             raise HandlerError(f"{label}: {name} is {value!r:.100}; seconds are allowed, not negative")
     try:
         to_wire(body)
-        name, text = resolve_call(function, args)
+        call = resolve_call(function, args)
     except BadRequestError as error:
         raise HandlerError(f"{label}: {error.message}") from None
-    return Declared(key, {**body, "key": key, "name": name, "args": text})
+    return Declared(key, {**body, "key": key, "name": call.name, "args": call.args})
 
 
 def to_wire(body: dict[str, object]) -> None:

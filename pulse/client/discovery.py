@@ -363,6 +363,8 @@ def patience(
     connect_s = _connect_timeout_s(connect_timeout_s, env)
     if when_down is None:
         return Patience(connect_s)
+    if not isinstance(when_down, str):
+        raise ConfigError(f"when_down is of type {type(when_down).__name__}: 'fail', 'wait' or a DSN is allowed")
     if when_down == "wait":
         return Patience(max(connect_s, timeout_s))
     if when_down == "fail":

@@ -250,7 +250,7 @@ _BY_TYPE: Final[Mapping[str, Reader]] = {
     "JsonValue": json_text.loads,
     "Status": Status,
     "tuple[HistoryEntry, ...]": _history,
-    **dict.fromkeys(("str", "int", "float", "bool"), _same),
+    **dict.fromkeys(("str", "int", "float", "bool", "Mapping[str, str]"), _same),
 }
 _READERS: Final[Mapping[type[Any], Sequence[tuple[str, Reader]]]] = {
     kind: [(field.name, _BY_TYPE[str(field.type).removesuffix(" | None")]) for field in fields(kind)]

@@ -18,7 +18,7 @@ from pulse.app.tracing import current_traceparent
 from pulse.client import records
 from pulse.client.records import Changed, JobPage, Stack, Why
 from pulse.common.ids import uuid7s
-from pulse.common.wire_values import IdLike, TimeLike, as_id, unix_time
+from pulse.common.wire_values import IdLike, TimeLike, as_id, unix_time, unsendable
 from pulse.errors import (
     BadRequestError,
     NobodyAnswersError,
@@ -105,7 +105,9 @@ class Request(Generic[AnswerT]):
         try:
             data = encode(self.kind, number, self.body)
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
-            raise BadRequestError(f"{self.kind}: a value cannot be sent: {error}") from None
+            found = unsendable(self.body, "") if isinstance(error, TypeError) else ""
+            said = found or f"a value cannot be sent: {error}"
+            raise BadRequestError(f"{self.kind}: {said}") from None
         size = len(data) - 4
         if size > max_frame_bytes:
             raise TooLargeError(f"{self.kind}: the request has {size} bytes; the server accepts {max_frame_bytes}")
@@ -163,6 +165,9 @@ def welcome_of(frame: Frame) -> Welcome:
 
 def submit(jobs: Iterable[NewJob | Call[Any]]) -> Request[list[UUID]]:
     """Submit all of *jobs*, or none. Each has an id before it is sent, so that the request can be repeated."""
+    every: object = jobs
+    if not isinstance(every, Iterable) or isinstance(every, str | bytes | Mapping):
+        raise BadRequestError(f"submit: jobs must be a list of calls or mappings, not {type(jobs).__name__}")
     bodies = [_job_body(job) for job in jobs]
     if not bodies:
         raise BadRequestError("submit: no jobs")
@@ -323,8 +328,9 @@ def _job_body(given: object) -> dict[str, object]:
         raise BadRequestError(f"submit: unknown key {unknown!r}; allowed are {', '.join(sorted(_JOB_KEYS))}")
     if "name" not in job:
         raise BadRequestError("submit: a job has no name")
-    body = {key: value for key, value in job.items() if value is not None}
-    body["name"], body["args"] = resolve_call(job["name"], job.get("args"))
+    call = resolve_call(job["name"], job.get("args"))
+    body = {**call.options, **{key: value for key, value in job.items() if value is not None}}
+    body["name"], body["args"] = call.name, call.args
     if "id" in body:
         body["id"] = as_id(job["id"])
     if "run_at" in body:

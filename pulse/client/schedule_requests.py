@@ -49,8 +49,8 @@ def create_schedule(name: HandlerRef, args: Mapping[str, object] | None, options
     if len(when) != 1:
         raise BadRequestError(f"schedule: give exactly one of cron, every_s and run_at, not {when or 'none'}")
     to_wire(body)
-    body["name"], body["args"] = resolve_call(name, args)
-    body |= {"id": as_id(options.get("id") or uuid7())}
+    call = resolve_call(name, args)
+    body |= {"name": call.name, "args": call.args, "id": as_id(options.get("id") or uuid7())}
     return Request("schedules.create", body, records.schedule, repeatable=False)
 
 
@@ -67,7 +67,8 @@ def update_schedule(schedule_id: IdLike, changes: ScheduleChanges) -> Request[Sc
     if handler is None:
         body |= {"args": args_text(args)} if has_args else {}
     elif has_args:
-        body["name"], body["args"] = resolve_call(handler, args)
+        call = resolve_call(handler, args)
+        body |= {"name": call.name, "args": call.args}
     else:
         body["name"] = name_of(cast("str | Callable[..., object]", handler))
     body |= {**dict.fromkeys(unset), "id": as_id(schedule_id)}

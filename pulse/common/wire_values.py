@@ -48,9 +48,33 @@ def args_text(args: object) -> str:
     try:
         return json_text.dumps(dict(cast("Mapping[str, object]", args)))
     except json_text.NotStorableError as error:
-        raise BadRequestError(f"args are not storable: {error}") from None
+        raise BadRequestError(f"args are not storable: {_place_in(args)}{error}") from None
     except json_text.NotJsonError as error:
-        raise BadRequestError(f"args are not JSON: {error}") from None
+        raise BadRequestError(f"args are not JSON: {_place_in(args)}{error}") from None
+
+
+def _place_in(args: Mapping[str, object]) -> str:
+    """Which argument alone has no JSON text that can be stored; '' if each has one."""
+    for name, value in args.items():
+        try:
+            json_text.dumps({"": value})
+        except ValueError:
+            return f"{name!r:.100}: "
+    return ""
+
+
+def unsendable(value: object, place: str) -> str:
+    """What of *value* is of a type that has no form on the wire, in words; '' if that is not it."""
+    inner: list[tuple[object, str]] = []
+    if isinstance(value, dict):
+        inner = [
+            (one, f"{place}.{key}" if place else str(key)) for key, one in cast("dict[object, object]", value).items()
+        ]
+    elif isinstance(value, list | tuple):
+        inner = [(one, f"{place}[{number}]") for number, one in enumerate(cast("list[object]", value))]
+    elif value is not None and not isinstance(value, bool | int | float | str | bytes):
+        return f"{place} is of type {type(value).__name__}, which cannot be sent"
+    return next(filter(None, (unsendable(one, where) for one, where in inner)), "")
 
 
 def unix_time(value: object, what: str) -> float:

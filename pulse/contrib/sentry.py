@@ -19,6 +19,7 @@ from pulse.app.app import App
 from pulse.app.context import Context
 from pulse.app.hooks.middleware import CallNext
 from pulse.app.outcome import Discard, RetryAfter, cause_of
+from pulse.errors import HandlerError
 
 __all__ = ["install"]
 
@@ -34,6 +35,9 @@ def install(app: App) -> None:
     Events have the tags ``pulse.job_id``, ``pulse.name``, ``pulse.topic`` and ``pulse.attempt``. ``pulse.Discard`` and
     ``pulse.RetryAfter`` are answers, and are not reported.
 
+    Raises:
+        HandlerError: It is no app.
+
     Example:
         ::
 
@@ -41,6 +45,8 @@ def install(app: App) -> None:
             app = pulse.App()
             pulse.contrib.sentry.install(app)
     """
+    if not isinstance(app, App):
+        raise HandlerError(f"sentry: app is {app!r:.60}; a pulse.App is allowed")
     app.middleware(_in_scope)
     app.on_failure(_report_rest)
     app.on_shutdown(_flush)

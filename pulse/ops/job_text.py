@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Final
 
 import msgspec
@@ -29,9 +31,9 @@ def outcome_of(attempt: AttemptInfo) -> str:
     return f"{attempt.outcome} ({what})"
 
 
-def where(identity: str) -> str:
-    """A worker's identity for people: its name, host and process."""
-    process = handler_process(identity)
+def where(identity: str, hosts: Mapping[str, str] = MappingProxyType({})) -> str:
+    """A worker's identity for people: its name, host and process; *hosts*: names of hosts by id."""
+    process = handler_process(identity, hosts)
     return printable(identity if process is None else f"{process.worker} on {process.host}, pid {process.pid}")
 
 

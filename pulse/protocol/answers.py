@@ -5,8 +5,7 @@ The dispatcher and the supervisor answer with dicts, which a test compares with 
 command line and the dashboard read answers as these. Ids are 16 bytes, times Unix seconds; args, results, progress and
 checkpoints are JSON text, None if it is too long for a frame.
 
-Nearly every field may be missing: servers of other versions send more, or fewer. JSON output is not made from these, so
-that it loses nothing.
+Nearly every field may be missing: servers of other versions send more, or fewer. JSON output is not made from these.
 """
 
 from __future__ import annotations
@@ -80,7 +79,7 @@ class WhyAnswer(Struct, frozen=True):
 
 
 class JobInfo(Struct, frozen=True):
-    """A row of pulse.jobs; ``omitted`` names what is None because it is too long, or cannot be read."""
+    """A row of pulse.jobs; ``omitted``: None since it is too long, or cannot be read; ``hosts``: names by id."""
 
     id: Id
     name: str = ""
@@ -109,6 +108,7 @@ class JobInfo(Struct, frozen=True):
     ran_by: str | None = None
     schedule_id: Id | None = None
     history: list[AttemptInfo] = []
+    hosts: dict[str, str] = {}
 
     @property
     def tries(self) -> str:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FallbackDatabase"]
 
-_CONNECT_S: Final = 5  # as long as the server waits for a connection
+CONNECT_S: Final = 5  # as long as the server waits for a connection
 _SILENCE_MS: Final = 5000  # a network that has swallowed a statement is noticed after so long, not after minutes
 
 
@@ -139,7 +139,7 @@ class _OneConnection:
         import psycopg.conninfo
 
         usual = {
-            "connect_timeout": _CONNECT_S, "tcp_user_timeout": _SILENCE_MS, "keepalives_idle": 5,
+            "connect_timeout": CONNECT_S, "tcp_user_timeout": _SILENCE_MS, "keepalives_idle": 5,
             "keepalives_interval": 2, "keepalives_count": 3, "application_name": "pulse client",
         }  # fmt: skip
         named = psycopg.conninfo.conninfo_to_dict(self._dsn)
@@ -178,11 +178,11 @@ class _NewConnections:
         import asyncpg
 
         connection = await asyncpg.connect(
-            self._url, timeout=_CONNECT_S, command_timeout=self._limit_s, statement_cache_size=0
+            self._url, timeout=CONNECT_S, command_timeout=self._limit_s, statement_cache_size=0
         )
         try:
             await drivers.run_async(connection, document)
-            await connection.close(timeout=_CONNECT_S)
+            await connection.close(timeout=CONNECT_S)
         finally:
             connection.terminate()
 

@@ -17,6 +17,7 @@ import msgspec
 from pulse.common import json_text
 from pulse.common.invalid_field import invalid_field
 from pulse.common.text import iso
+from pulse.common.wire_values import unsendable
 from pulse.errors import BadRequestError
 from pulse.protocol.fields import PATTERNS
 from pulse.protocol.requests import SubmittedJob
@@ -45,7 +46,9 @@ def document_of(body: Mapping[str, object]) -> str:
         said = invalid_field(list[SubmittedJob], jobs, error, name="jobs", patterns=PATTERNS)
         raise BadRequestError(f"submit: {said}") from None
     except (TypeError, ValueError, OverflowError) as error:
-        raise BadRequestError(f"submit: a value cannot be sent: {error}") from None
+        found = unsendable(jobs, "jobs") if isinstance(error, TypeError) else ""
+        said = found or f"a value cannot be sent: {error}"
+        raise BadRequestError(f"submit: {said}") from None
 
 
 def ids_of(body: Mapping[str, object]) -> list[UUID]:

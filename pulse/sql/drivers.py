@@ -9,16 +9,7 @@ from __future__ import annotations
 import functools
 from typing import Any, Final
 
-from pulse.app.transactions.drivers import (
-    ASYNC,
-    SYNC,
-    USUAL,
-    Meanings,
-    errors_told_apart,
-    homes_of,
-    is_async,
-    name_of,
-)
+from pulse.app.transactions.drivers import USUAL, Meanings, async_driver, blocking_driver, errors_told_apart
 from pulse.errors import BadRequestError, ConflictError, ForbiddenError, PulseError, TransactionError
 
 _STATEMENT: Final = "SELECT pulse.submit_many(CAST(CAST({} AS text) AS jsonb))"
@@ -53,35 +44,26 @@ def run(connection: object, document: str) -> None:
         PulseError: As ``pulse.sql.submit`` says.
     """
     value: Any = connection
-    homes = homes_of(connection)
     with errors_told_apart(connection, _MEANINGS):
-        if is_async(connection, homes):
-            raise BadRequestError(f"submit: a {name_of(connection)} is async: use `await pulse.sql.submit_async(…)`")
-        if "sqlalchemy" in homes:
+        if blocking_driver(connection, "submit", "await pulse.sql.submit_async(…)") == "sqlalchemy":
             value.execute(_of_sqlalchemy(), {"jobs": document})
-        elif homes & {"psycopg", "django"}:
+        else:
             with value.cursor() as cursor:
                 cursor.execute(_OF_PSYCOPG, (document,))
-        else:
-            raise BadRequestError(f"submit: a {name_of(connection)} is no connection; {SYNC} is allowed")
 
 
 async def run_async(connection: object, document: str) -> None:
     """``run`` for async connections."""
     value: Any = connection
-    homes = homes_of(connection)
     with errors_told_apart(connection, _MEANINGS):
-        if not is_async(connection, homes):
-            if homes & {"sqlalchemy", "psycopg", "django"}:
-                raise BadRequestError(f"submit_async: a {name_of(connection)} blocks: use `pulse.sql.submit(…)`")
-            raise BadRequestError(f"submit_async: a {name_of(connection)} is no connection; {ASYNC} is allowed")
-        if "asyncpg" in homes:
-            await value.execute(_OF_ASYNCPG, document)
-        elif "sqlalchemy" in homes:
-            await value.execute(_of_sqlalchemy(), {"jobs": document})
-        else:
-            async with value.cursor() as cursor:
-                await cursor.execute(_OF_PSYCOPG, (document,))
+        match async_driver(connection, "submit_async", "pulse.sql.submit(…)"):
+            case "asyncpg":
+                await value.execute(_OF_ASYNCPG, document)
+            case "sqlalchemy":
+                await value.execute(_of_sqlalchemy(), {"jobs": document})
+            case _:
+                async with value.cursor() as cursor:
+                    await cursor.execute(_OF_PSYCOPG, (document,))
 
 
 @functools.cache

@@ -16,7 +16,7 @@ import anyio
 import anyio.to_thread
 
 from pulse.errors import NobodyAnswersError
-from pulse.sql.database import FallbackDatabase
+from pulse.sql.database import CONNECT_S, FallbackDatabase
 from pulse.sql.document import document_of, ids_of
 
 __all__ = ["AsyncFallback", "Fallback"]
@@ -98,6 +98,7 @@ class AsyncFallback:
     def __init__(self, dsn: str, limit_s: float) -> None:
         self._database = FallbackDatabase(dsn, limit_s)
         self._server = _SilentServer()
+        self._limit_s = limit_s + CONNECT_S
         self._threads = anyio.CapacityLimiter(1)  # the database takes one at a time; not of those that others use, too
 
     async def submit(self, request: SubmitT, ask: Callable[[SubmitT, float], Awaitable[list[UUID]]]) -> list[UUID]:
@@ -107,9 +108,12 @@ class AsyncFallback:
             ids = await ask(request, patience_s)
         except NobodyAnswersError as error:
             self._server.note(began_s, patience_s)
-            return await anyio.to_thread.run_sync(
-                _by_sql, self._database, request, error, abandon_on_cancel=True, limiter=self._threads
-            )
+            with anyio.move_on_after(self._limit_s):  # for those before it, too: they may all wait for a connection
+                return await anyio.to_thread.run_sync(
+                    _by_sql, self._database, request, error, abandon_on_cancel=True, limiter=self._threads
+                )
+            said = f"the database has not answered within {self._limit_s:g} s"
+            raise NobodyAnswersError(f"{error.message}; {said}") from None
         self._server.end()
         self._database.close()
         return ids

@@ -1,5 +1,5 @@
 """
-Reads the ``.sql`` files of ``pulse/store/sql``, which with schema.sql contain all SQL of the store.
+Reads the ``.sql`` files of ``pulse/store/sql``, which with schema.sql contain all SQL of the store. Needs no driver.
 
 A file holds blocks. A statement is ``-- name: NAME :RESULT``, a header of comments and one SQL statement. A fragment is
 ``-- fragment: NAME``, a comment, and a piece of SQL that several statements share. A line ``-- :include NAME`` in a
@@ -165,6 +165,15 @@ def texts(folder: str, *names: str) -> list[str]:
 STATEMENTS: Final = parse(*texts("sql"))
 _NAMES: Final = {one.sql: one.name for one in STATEMENTS.values()}
 _SHOWN: Final = 60
+_PULSE: Final = Path(__file__).parents[1]
+
+
+def schema_sql() -> str:
+    """The text of schema.sql: beside the packages in a checkout, inside ``pulse`` in an installation."""
+    packaged = _PULSE / "schema.sql"
+    if packaged.is_file():
+        return packaged.read_text("utf-8")
+    return (_PULSE.parent / "schema.sql").read_text("utf-8")
 
 
 def name_of(sql: str) -> str:

@@ -17,11 +17,11 @@ from pulse.app.context import Context
 from pulse.client.requests import JobOptions
 from pulse.client.sealing import open_answer
 from pulse.common.wire_values import IdLike, as_id
-from pulse.errors import BadRequestError, InlineError
+from pulse.errors import BadRequestError, HandlerError, InlineError
 from pulse.protocol.answers import JobInfo
 from pulse.testing.clients import InlineAsyncClient, InlineClient
 from pulse.testing.matching import SubmittedJobs, find_submitted, told
-from pulse.testing.memory import InlineJob, MemoryJob, MemoryQueue
+from pulse.testing.memory import InlineJob, MemoryJob, MemoryQueue, time_step
 from pulse.testing.running import InlineRunner
 
 __all__ = ["Inline"]
@@ -36,11 +36,15 @@ class Inline:
 
     Args:
         app: Whose handlers.
+        values: What handlers get by type, in place of the values of the app's lifespans.
         backend: ``asyncio`` or ``trio``: where async handlers run that a plain test runs.
 
+    Raises:
+        HandlerError: It is no app.
+        InlineError: It is no such backend.
+
     Attributes:
-        values: What handlers get by type, in place of the values of the app's lifespans:
-            ``values[Database] = FakeDatabase()``.
+        values: Those values; may be changed: ``values[Database] = FakeDatabase()``.
         client: A ``pulse.Client`` for the code under test: submits here, and runs the job that it waits for.
         async_client: The same as a ``pulse.AsyncClient``.
 
@@ -51,11 +55,16 @@ class Inline:
             assert job.result == {"ok": True}
     """
 
-    def __init__(self, app: App, *, backend: str = "asyncio") -> None:
+    def __init__(self, app: App, *, values: Mapping[Any, Any] | None = None, backend: str = "asyncio") -> None:
+        if not isinstance(app, App):
+            raise HandlerError(f"inline: app is {app!r:.60}; a pulse.App is allowed")
+        if backend not in ("asyncio", "trio"):
+            raise InlineError(f"inline: backend is {backend!r:.60}; 'asyncio' and 'trio' are allowed")
         self._queue = MemoryQueue(app)
         self._codec = app.codec
         self._runner = InlineRunner(self._queue, app.hooks, backend)
         self.values = self._runner.values
+        self.values.update(values or {})
         self.client = InlineClient(self._queue, self, self._codec)
         self.async_client = InlineAsyncClient(self._queue, self, self._codec)
 
@@ -137,7 +146,7 @@ class Inline:
 
     def advance(self, seconds: float = 0.0, *, minutes: float = 0.0, hours: float = 0.0, days: float = 0.0) -> None:
         """Set the clock of the jobs forward: delays and back-off pass; handlers see the real time."""
-        self._queue.advance(seconds + 60 * (minutes + 60 * (hours + 24 * days)))
+        self._queue.advance(time_step(seconds, minutes, hours, days).total_seconds())
 
     def run_job(self, job_id: IdLike) -> InlineJob:
         """Run a submitted job to its end; as ``run``."""

@@ -9,6 +9,7 @@ from pulse.app.call import Call, HandlerRef
 from pulse.app.handler import name_of
 from pulse.common import json_text
 from pulse.common.json_text import JsonValue
+from pulse.errors import BadRequestError
 from pulse.job import Job
 
 __all__ = ["SubmittedJobs", "find_submitted", "told"]
@@ -47,10 +48,16 @@ def find_submitted(jobs: Iterable[JobT], handler: HandlerRef | None, args: Mappi
         jobs: The oldest first.
         handler: A function, a name, or a call, whose arguments count too; None: any.
         args: Arguments by name, as the caller of the handler has them.
+
+    Raises:
+        BadRequestError: They have no form in JSON, so that no job has them.
     """
     there = list(jobs)
     name = None if handler is None else handler.name if isinstance(handler, Call) else name_of(handler)
-    wanted = cast("dict[str, JsonValue]", json_text.to_json(dict(args)))
+    try:
+        wanted = cast("dict[str, JsonValue]", json_text.to_json(dict(args), "args"))
+    except json_text.NotOfTypeError as error:
+        raise BadRequestError(f"submitted: {error}") from None
     if isinstance(handler, Call):
         wanted = {**cast("dict[str, JsonValue]", json_text.loads(handler.args)), **wanted}
     found = [job for job in there if (name is None or job.name == name) and _has(job, wanted)]

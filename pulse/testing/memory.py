@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from datetime import timedelta
 from typing import Any, Final
 from uuid import UUID
 
@@ -26,7 +27,7 @@ from pulse.common.backoff import backoff_s
 from pulse.common.ids import uuid7s
 from pulse.common.json_text import JsonValue
 from pulse.common.text import iso
-from pulse.errors import ConflictError, NotFoundError
+from pulse.errors import BadRequestError, ConflictError, NotFoundError
 from pulse.job import Job, Status
 from pulse.protocol import Assignment, SubmittedJob
 from pulse.protocol.answers import AttemptInfo, JobInfo
@@ -34,7 +35,7 @@ from pulse.testing.recording import Recording
 from pulse.worker.execution.attempt import Attempt, StopReason
 from pulse.worker.execution.runner import interrupt
 
-__all__ = ["InlineJob", "MemoryJob", "MemoryQueue"]
+__all__ = ["InlineJob", "MemoryJob", "MemoryQueue", "time_step"]
 
 WORKER: Final = "inline"
 MAX_ATTEMPTS: Final = 5  # as PULSE_MAX_ATTEMPTS
@@ -67,6 +68,22 @@ class InlineJob(Job):
     delays_s: tuple[float, ...] = ()
     progress_reports: tuple[JsonValue, ...] = ()
     checkpoint: JsonValue = None
+
+
+def time_step(seconds: float, minutes: float, hours: float, days: float) -> timedelta:
+    """
+    How far a test sets the time forward.
+
+    Raises:
+        BadRequestError: These are no numbers, or together they go back.
+    """
+    try:
+        step = timedelta(seconds=seconds, minutes=minutes, hours=hours, days=days)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise BadRequestError(f"advance: {error}; numbers are allowed") from None
+    if step < timedelta():
+        raise BadRequestError(f"advance: {step.total_seconds():g} s would be back; 0 and more are allowed")
+    return step
 
 
 class MemoryJob:

@@ -14,8 +14,9 @@ from uuid import UUID
 
 from pulse.app.app import App
 from pulse.app.call import HandlerRef
+from pulse.app.transactions.drivers import USUAL, Meanings, async_driver, blocking_driver, errors_told_apart
 from pulse.client import records
-from pulse.errors import BadRequestError, InlineError
+from pulse.errors import ForbiddenError, InlineError, SchemaError, TransactionError
 from pulse.job import Job
 from pulse.protocol.answers import JobInfo
 from pulse.store.operators.testing import END_IN_TEST, SEE_JOBS
@@ -27,6 +28,16 @@ __all__ = ["run_submitted", "run_submitted_async", "submitted", "submitted_async
 
 MAX_ROUNDS: Final = 100  # of jobs that submit jobs
 _ALL: Final = "all"
+_MEANINGS: Final[Meanings] = {
+    **USUAL,
+    "42P01": lambda said: SchemaError(f"{said}: this database is not pulse's, or `pulse migrate` has not run"),
+    "42501": lambda said: ForbiddenError(
+        f"{said}; a test reads and writes jobs by itself, as the owner of the schema may"
+    ),
+    "25P02": lambda _: TransactionError(
+        "the transaction of the test has failed before: roll it back, or use savepoints"
+    ),
+}
 _FIELDS: Final = tuple(
     name for name in JobInfo.__struct_fields__ if name not in {"concealed", "history", "id", "omitted", "schedule_id"}
 )
@@ -54,7 +65,9 @@ async def submitted_async(
     return find_submitted(_jobs(await _ask_async(connection, SEE_JOBS, _ALL)), handler, args)
 
 
-def run_submitted(connection: object, app: App, *, backend: str = "asyncio") -> list[InlineJob]:
+def run_submitted(
+    connection: object, app: App, *, values: Mapping[Any, Any] | None = None, backend: str = "asyncio"
+) -> list[InlineJob]:
     """
     Run the jobs of *app* that *connection* sees and that are due, each to its end, and write how they ended.
 
@@ -64,6 +77,7 @@ def run_submitted(connection: object, app: App, *, backend: str = "asyncio") -> 
     Args:
         connection: The test's own, in its transaction.
         app: Whose handlers.
+        values: What handlers get by type, in place of the values of the app's lifespans; see ``Inline``.
         backend: ``asyncio`` or ``trio``, for async handlers.
 
     Returns:
@@ -74,7 +88,7 @@ def run_submitted(connection: object, app: App, *, backend: str = "asyncio") -> 
     """
     ran: list[InlineJob] = []
     for _ in range(MAX_ROUNDS):
-        inline = Inline(app, backend=backend)
+        inline = Inline(app, values=values, backend=backend)
         ids = inline.adopt(_due(_ask(connection, SEE_JOBS, _ALL), app))
         if not ids:
             return ran
@@ -84,11 +98,13 @@ def run_submitted(connection: object, app: App, *, backend: str = "asyncio") -> 
     raise InlineError(f"jobs still submit jobs after {MAX_ROUNDS} rounds")
 
 
-async def run_submitted_async(connection: object, app: App) -> list[InlineJob]:
+async def run_submitted_async(
+    connection: object, app: App, *, values: Mapping[Any, Any] | None = None
+) -> list[InlineJob]:
     """``run_submitted`` for async connections, in the event loop of the test."""
     ran: list[InlineJob] = []
     for _ in range(MAX_ROUNDS):
-        inline = Inline(app)
+        inline = Inline(app, values=values)
         ids = inline.adopt(_due(await _ask_async(connection, SEE_JOBS, _ALL), app))
         if not ids:
             return ran
@@ -132,47 +148,39 @@ def _written(jobs: Iterable[InlineJob]) -> str:
 
 def _ask(connection: Any, statement: str, text: str) -> str | None:  # noqa: ANN401 - of any driver
     """The first value that *statement* returns."""
-    homes = _homes(connection)
-    if "sqlalchemy" in homes:
-        import sqlalchemy
+    with errors_told_apart(connection, _MEANINGS):
+        match blocking_driver(connection, "pulse.testing", "…_async"):
+            case "sqlalchemy":
+                row = connection.execute(*_of_sqlalchemy(statement, text)).first()
+            case "django":
+                with connection.cursor() as cursor:
+                    cursor.execute(statement.replace("$1", "%s"), (text,))
+                    row = cursor.fetchone()
+            case _:
+                from psycopg.rows import tuple_row
 
-        row = connection.execute(sqlalchemy.text(statement.replace("$1", ":given")), {"given": text}).first()
-    elif "django" in homes:
-        with connection.cursor() as cursor:
-            cursor.execute(statement.replace("$1", "%s"), (text,))
-            row = cursor.fetchone()
-    elif "psycopg" in homes:
-        from psycopg.rows import tuple_row
-
-        with connection.cursor(row_factory=tuple_row) as cursor:
-            row = cursor.execute(statement.replace("$1", "%s"), (text,)).fetchone()
-    else:
-        raise _no_connection(connection)
+                with connection.cursor(row_factory=tuple_row) as cursor:
+                    row = cursor.execute(statement.replace("$1", "%s"), (text,)).fetchone()
     return None if row is None else row[0]
 
 
 async def _ask_async(connection: Any, statement: str, text: str) -> str | None:  # noqa: ANN401 - of any driver
-    homes = _homes(connection)
-    if "asyncpg" in homes:
-        row = await connection.fetchrow(statement, text)
-    elif "sqlalchemy" in homes:
-        import sqlalchemy
+    with errors_told_apart(connection, _MEANINGS):
+        match async_driver(connection, "pulse.testing", "the function without _async"):
+            case "asyncpg":
+                row = await connection.fetchrow(statement, text)
+            case "sqlalchemy":
+                row = (await connection.execute(*_of_sqlalchemy(statement, text))).first()
+            case _:
+                from psycopg.rows import tuple_row
 
-        row = (await connection.execute(sqlalchemy.text(statement.replace("$1", ":given")), {"given": text})).first()
-    elif "psycopg" in homes:
-        from psycopg.rows import tuple_row
-
-        async with connection.cursor(row_factory=tuple_row) as cursor:
-            await cursor.execute(statement.replace("$1", "%s"), (text,))
-            row = await cursor.fetchone()
-    else:
-        raise _no_connection(connection)
+                async with connection.cursor(row_factory=tuple_row) as cursor:
+                    await cursor.execute(statement.replace("$1", "%s"), (text,))
+                    row = await cursor.fetchone()
     return None if row is None else row[0]
 
 
-def _homes(connection: object) -> set[str]:
-    return {one.__module__.partition(".")[0] for one in type(connection).__mro__}
+def _of_sqlalchemy(statement: str, text: str) -> tuple[object, dict[str, str]]:
+    import sqlalchemy
 
-
-def _no_connection(connection: object) -> BadRequestError:
-    return BadRequestError(f"a {type(connection).__qualname__} is no connection that pulse.sql knows")
+    return sqlalchemy.text(statement.replace("$1", ":given")), {"given": text}

@@ -1,5 +1,5 @@
 """
-The fixtures of pytest: ``pulse_app``, ``pulse_inline`` and ``pulse_server``.
+The fixtures of pytest: ``pulse_app``, ``pulse_dsn``, ``pulse_inline`` and ``pulse_server``.
 
 pytest imports this module wherever pulse is installed. Nothing else of pulse is imported until a fixture is used.
 """
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pulse.testing.inline import Inline
     from pulse.testing.server import PulseServer
 
-__all__ = ["pulse_app", "pulse_inline", "pulse_server"]
+__all__ = ["pulse_app", "pulse_dsn", "pulse_inline", "pulse_server"]
 
 _INI = "pulse_app"
 _KITS = ("pulse_inline", "pulse_server")
@@ -58,11 +58,22 @@ def pulse_inline(pulse_app: App | str) -> Inline:
 
 
 @pytest.fixture(scope="session")
-def pulse_server_process(pulse_app: App | str) -> Generator[PulseServer]:
+def pulse_dsn() -> str | None:
+    """
+    The database that ``pulse_server`` uses; None: a PostgreSQL of its own.
+
+    Override it where handlers need that database, too. After each test all jobs in it are removed, so that it is for
+    the tests of one process alone.
+    """
+    return None
+
+
+@pytest.fixture(scope="session")
+def pulse_server_process(pulse_app: App | str, pulse_dsn: str | None) -> Generator[PulseServer]:
     """The server of all tests of this process; ``pulse_server`` is its state for one test."""
     from pulse.testing.server import running_pulse
 
-    with running_pulse(pulse_app) as server:
+    with running_pulse(pulse_app, dsn=pulse_dsn) as server:
         yield server
 
 

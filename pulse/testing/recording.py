@@ -23,12 +23,13 @@ class Recording:
         checkpoints: Each value of ``ctx.checkpoint``; encrypted ones as they are.
         cancelled: What ``ctx.cancelled`` says; may be set.
         lease_lost: What ``ctx.lease_lost`` says; may be set.
+        fence: What ``ctx.transaction`` asks, and what it has come to.
     """
 
     worker: str | None = None
-    fence: AttemptFence | None = None  # no transaction of a handler can complete a job that is in no database
 
     def __init__(self) -> None:
+        self.fence: AttemptFence | None = AttemptFence("", holds=lambda: not self.lease_lost)
         self.progress_reports: list[JsonValue] = []
         self.checkpoints: list[JsonValue] = []
         self.cancelled = False
@@ -37,6 +38,10 @@ class Recording:
     def stop(self, *, cancelled: bool, lease_lost: bool = False) -> None:
         """Let the context say so."""
         self.cancelled, self.lease_lost = cancelled, lease_lost
+
+    def begin(self, fence: AttemptFence) -> None:
+        """An attempt begins, with a fence of its own."""
+        self.fence = fence
 
     def progress(self, text: str) -> None:
         """Keep a report."""

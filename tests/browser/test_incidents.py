@@ -46,12 +46,12 @@ CAUSES: Final[Mapping[str, Mapping[str, Words]]] = {
         "/jobs/{poison}": ["a dead letter", "It has killed 3 workers", "attempt 3", "worker process died: SIGKILL"],
     },
     "snapshot": {
-        "/": ["session {holder} (", "nightly report) is idle in", "SELECT pg_terminate_backend({holder});"],
+        "/": ["session {holder} (", "nightly report) has been idle in", "SELECT pg_terminate_backend({holder});"],
         "/actors": ["session {holder} (", "SELECT pg_terminate_backend({holder});"],
         "/jobs/{snapshot}": ["The database is held back", "nightly report", "SELECT pg_terminate_backend({holder});"],
     },
     "paused": {
-        "/": ["topic 'letters' is paused for", "by uid {uid}", "the printer burns",
+        "/": ["topic 'letters' was paused", "by uid {uid}", "the printer burns",
               "pulse ctl dispatch resume --topic letters"],
         "/topics": ["letters paused", "by uid {uid}", "the printer burns", "Resume"],
         "/jobs/{paused}": ['Topic "letters" is paused since', "by uid {uid}", "the printer burns",

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import re
+import socket
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from asyncpg import Connection, Record
 
 READY_S: Final = 40.0
+PORTS: Final = ("8000", "8025", "8470")  # another program of this machine may have them
 _BEHIND: Final = re.compile(r"&(?: \w+=\$!)?$")  # what the rest of the page runs beside
 _FILE: Final = re.compile(r"# (?P<name>[\w/]+\.(?:py|toml))(?P<more>, continued)?\n")
 
@@ -37,7 +39,7 @@ class Page:
         self._terminal = Terminal(env, directory)
         self._socket = Path(env["PULSE_RUNTIME_DIR"]) / "pulse.sock"
         self._dsn = dsn
-        self._known: Known = {}
+        self._known: Known = {port: str(_free_port()) for port in PORTS}
         self._python = PythonEvaluator(["annotations"])
         self.evaluators = {
             "console": self.console, "json": self.json, "python": self.python, "sh": self.sh, "sql": self.sql,
@@ -81,9 +83,10 @@ class Page:
         asyncio.run(execute())
 
     def toml(self, example: Example) -> None:
-        path = self._directory / "shown.toml"
-        path.write_text(example.parsed, "utf-8")
-        config.load({}, path)
+        if not example.parsed.startswith("# pyproject.toml\n"):  # all others are pulse's
+            path = self._directory / "shown.toml"
+            path.write_text(example.parsed, "utf-8")
+            config.load({}, path)
         self._write(example.parsed)
 
     def json(self, example: Example) -> None:
@@ -119,6 +122,12 @@ class Page:
             found = client.workers()
             return found if isinstance(found, list) else None
         return None
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port: int = probe.getsockname()[1]
+        return port
 
 
 def _commands(text: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""``docs/operations.md`` held against the code: settings, limits, exit codes and log events."""
+"""``docs/operations.md`` and ``docs/operating.md`` held against the code: settings, limits, events, checks."""
 
 from __future__ import annotations
 
@@ -155,3 +155,12 @@ def test_the_list_of_findings() -> None:
         for name, one in CHECKS.items()
     ]
     assert [row for row in rows if row not in page.splitlines()] == []
+
+
+def test_what_used_to_be_silent_has_tests() -> None:
+    rows = table(section((DOCS / "operating.md").read_text("utf-8"), "What used to be silent"))
+    assert [row[""] for row in rows] == [str(number) for number in range(1, 14)]
+    for row in rows:
+        named = re.findall(r"([\w/]+\.py)::(\w+)", row["held by"])
+        assert named, row
+        assert [name for path, name in named if f"def {name}(" not in (ROOT / "tests" / path).read_text("utf-8")] == []

@@ -20,10 +20,15 @@ from tests.support.servers import postgres
 from tests.support.servers.postgres import Postgres
 from tests.support.systems.system import short_directory
 from tests.support.systems.system_kit import Whole, place
+from tools import tutorial
 
 pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.system]
 
-OWN_SYSTEM: Final = {"docs/operating.md", "docs/quickstart.md"}  # they start one from nothing, as a reader does
+OWN_SYSTEM: Final = {
+    "docs/operating.md",
+    "docs/quickstart.md",
+    "docs/tutorial.md",
+}  # they start one from nothing, as a reader does
 IN_DATABASE: Final = {"docs/frameworks.md"}  # their programs find it as libpq and asyncpg do, in the environment
 TO_RUN: Final = [page for page in pages() if any(block.reason is None for block in blocks(page))]
 
@@ -38,6 +43,7 @@ def whole(newest_server: Postgres) -> Iterator[Whole]:
 
 @pytest.mark.parametrize("page", TO_RUN, ids=name_of)
 @pytest.mark.rest
+@pytest.mark.timeout(300)
 def test_blocks_run(page: Path, whole: Whole, monkeypatch: pytest.MonkeyPatch) -> None:
     with short_directory() as directory, contextlib.ExitStack() as stack:
         directory.chmod(0o711)  # as root, the embedded PostgreSQL runs as another user, who has to get through
@@ -81,6 +87,14 @@ def _of_libpq(dsn: str) -> dict[str, str]:
 
 def _programs() -> Path:
     return postgres.installations()[0].directory
+
+
+def test_the_tutorial_shows_the_files_of_the_shop() -> None:
+    """As they are, and all of them; `python -m tools.tutorial` writes them into the page."""
+    page = tutorial.PAGE.read_text("utf-8")
+    assert page == tutorial.filled(page)
+    there = {path.relative_to(tutorial.SHOP).as_posix() for path in tutorial.SHOP.rglob("*.*") if path.suffix != ".pyc"}
+    assert {*tutorial.shown()} == there
 
 
 def test_every_block_runs_or_says_why_not() -> None:

@@ -62,6 +62,7 @@ def main() -> int:
     parser.add_argument("--fine", action="store_true", help="all mutants, not only those that take a guard away")
     parser.add_argument("--repairs", action="store_true", help="undo the latest repairs of faults, one at a time")
     parser.add_argument("--again", metavar="REPORT", type=Path, help="only those that survived in an earlier report")
+    parser.add_argument("--note", action="store_true", help="write down which slow tests notice mutants (late.toml)")
     parser.add_argument("words", nargs="*", metavar="NAME", help="only those of modules and statements that begin so")
     asked = parser.parse_args()
     where = changed_since(asked.since) if asked.since else [*modules(), *statements()]
@@ -79,6 +80,8 @@ def main() -> int:
         trial = Trial(mutants, server, oldest.dsn, asked.seconds)
         os.environ |= {GIVEN_DSN: server.dsn, GIVEN_TEMPLATE: server.template(), "HYPOTHESIS_PROFILE": "mutants"}
         code = start(Judges(trial.work, Path(directory), SIDE_BY_SIDE, server), trial.files())
+    if asked.note:
+        trial.note({one.key for one in mutants_of([*modules(), *statements()], fine=True)})
     wrong, told = repairs.report(trial) if asked.repairs else (trial.wrong, trial.report())
     print(told)  # noqa: T201
     return 1 if wrong or code else 0

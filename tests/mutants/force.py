@@ -18,8 +18,8 @@ from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Final
 
-from pulse.store.admin import schema
-from tests.mutants import hook
+from pulse.store import statements
+from tests.mutants.site import hook
 from tests.mutants.source import SCHEMA, Mutant, path_of, statement_of, tree_of
 
 _SITE: Final = Path(__file__).parent / "site"
@@ -50,7 +50,7 @@ def force(mutant: Mutant, directory: Path) -> None:
             for one in compile(f"def schema_sql(): return {mutant.mutated()!r}", "", "exec").co_consts
             if isinstance(one, CodeType)
         )
-        schema.schema_sql.__code__ = new
+        statements.schema_sql.__code__ = new
     elif not mutant.is_code:
         statement = statement_of(mutant.where)
         before = statement.sql

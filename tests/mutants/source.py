@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from pulse.store.admin import doctor, schema
-from pulse.store.statements import STATEMENTS, Statement
+from pulse.store.admin import doctor
+from pulse.store.statements import STATEMENTS, Statement, schema_sql
 
 ROOT: Final = Path(__file__).parents[2]
 SCHEMA: Final = "schema.sql"
@@ -89,7 +89,7 @@ def statement_of(name: str) -> Statement:
 @functools.cache
 def text_of(where: str) -> str:
     if where == SCHEMA:
-        return schema.schema_sql()
+        return schema_sql()
     if where.partition(".")[0] in _FOLDERS:
         return path_of(where).read_text("utf-8")
     return statement_of(where).sql

@@ -6,18 +6,20 @@ import time
 import tomllib
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from tests.mutants import judges
-from tests.mutants.source import SCHEMA, Mutant, Span, is_in_function, path_of
-from tests.mutants.tables import tabled
+from tests.mutants.source import ROOT, SCHEMA, Mutant, Span, is_in_function, path_of
+from tests.mutants.tables import late, tabled
 from tests.mutants.warm import FIRST_LIMIT_S, HUNG, KILLED, LATER_LIMIT_S, SURVIVED, UNFIT, Judges, is_late
 from tests.support.servers.postgres import Postgres
 
 _LISTS: Final = tomllib.loads((Path(__file__).parent / "tables" / "lists.toml").read_text("utf-8"))
 EQUIVALENT: Final[dict[str, str]] = _LISTS["equivalent"]
 OPEN: Final[dict[str, int]] = _LISTS["open"]
+BLIND: Final[dict[str, str]] = _LISTS["blind"]
 _CONTROL_LIMIT_S: Final = 5.0  # for the tests of a change that changes nothing
 _RECORDING: Final = 0.5  # of the time, at most
 
@@ -45,33 +47,54 @@ class Trial:
         self._seconds = seconds
         self._begun_s = time.monotonic()
         self._is_late = False
+        self._slow: set[str] = set()
+        known = late.found_by()
+        self._known = [replace(one, killer=known[one.key]) for one in mutants if one.key in known and not one.killer]
         self._ended: dict[str, tuple[int, str]] = {}
 
     def files(self) -> list[str]:
         """The files of tests that may judge them, or the tests themselves, where each mutant names its own."""
         if all(one.killer for one in self._mutants):
-            return sorted({_begins(one)[0] for one in self._mutants})
-        named = {_begins(one)[0].partition("::")[0] for one in self._mutants if one.killer}
-        return list(dict.fromkeys([*_files_for(self._mutants), *sorted(named)]))
+            return sorted({_begins(one)[0].partition("[")[0] for one in self._mutants})
+        named = {_begins(one)[0].partition("::")[0] for one in [*self._mutants, *self._known] if one.killer}
+        there = sorted(file for file in named if (ROOT / file).is_file())
+        return list(dict.fromkeys([*_files_for(self._mutants), *there]))
 
     def work(self, warm: Judges) -> None:
-        """Try all with the fast tests; then what survives them, and is not listed, with the others, too."""
-        late = {item.nodeid for item in warm.items if is_late(item)}
-        self._record(warm, {item.nodeid for item in warm.items} - late, self._mutants)
-        self._judge(warm, self._controls(), self._tell_control, _CONTROL_LIMIT_S)
-        self._judge(warm, [one for one in self._mutants if self._tests(warm, one)], self._tell_first, FIRST_LIMIT_S)
-        self._is_late = True
+        """
+        Try all with the fast tests; then what survives them, and is not listed, with the others, too.
+
+        Before that, each mutant of ``late.toml`` is tried with the slow test that noticed it the last time. Of the slow
+        tests the module's own come first: the others are recorded only if some mutant survives these.
+        """
+        slow = self._slow = {item.nodeid for item in warm.items if is_late(item)}
+        self._record(warm, slow & {one.killer for one in self._known}, self._known)
+        self._judge(warm, [one for one in self._known if self._tests(warm, one)], self._tell_known, LATER_LIMIT_S)
         left = [one for one in self._mutants if one.key not in self._ended]
-        own = {one.key: {name for name in late if name.startswith(_begins(one))} for one in left}
-        self._record(warm, set[str]().union(*own.values()), left)
-        known = {name.partition("::")[0] for name in warm.reached}
-        able = [one for one in left if all(name.partition("::")[0] in known for name in own[one.key])]
-        able = [one for one in able if self._tests(warm, one) or not one.killer]
-        self._judge(warm, able, self._tell, LATER_LIMIT_S)
+        self._record(warm, {item.nodeid for item in warm.items if left} - slow, left)
+        self._judge(warm, self._controls(), self._tell_control, _CONTROL_LIMIT_S)
+        self._judge(warm, [one for one in left if self._tests(warm, one)], self._tell_first, FIRST_LIMIT_S)
+        self._is_late = True
+        all_of = {one.key: {name for name in slow if name.startswith(_begins(one))} for one in left}
+        own_of = {one.key: {name for name in all_of[one.key] if name.startswith(_own(one))} for one in left}
+        for names_of, tell in ((own_of, self._tell_known), (all_of, self._tell)):
+            left = [one for one in left if one.key not in self._ended]
+            names = set[str]().union(*(names_of[one.key] for one in left))
+            self._record(warm, names - warm.reached.keys(), left)
+            known = {name.partition("::")[0] for name in warm.reached}
+            able = [one for one in left if all(name.partition("::")[0] in known for name in names_of[one.key])]
+            able = [one for one in able if self._tests(warm, one) or not one.killer]
+            self._judge(warm, able, tell, LATER_LIMIT_S)
 
     def end_of(self, mutant: Mutant) -> tuple[int, str] | None:
         """Its result, and the test that noticed; None: there was no time for it."""
         return self._ended.get(mutant.key)
+
+    def note(self, alive: Collection[str]) -> None:
+        """Keep which slow tests noticed mutants; *alive* are the keys of all mutants."""
+        named = {one.key for one in self._mutants if one.killer}
+        found = {key: test for key, (_, test) in self._ended.items() if test in self._slow and key not in named}
+        late.note(found, self._ended, alive)
 
     def report(self) -> str:
         """For people; faults come first, and are kept in ``wrong``."""
@@ -124,8 +147,8 @@ class Trial:
             return [name for name in good if name.startswith(_begins(mutant))]
         if mutant.where == SCHEMA:
             files = {file for file in judges.files() if judges.names(file, mutant.scope or "schema_sql")}
-            near = [name for name in good if name.partition("::")[0] in files]
-            return near or list(good)  # a trigger is named by nobody
+            able = [name for name in good if name not in BLIND]
+            return [name for name in able if name.partition("::")[0] in files] or able  # a trigger is named by nobody
         if not mutant.is_code:
             return [name for name, lines in good.items() if mutant.where in lines]
         path, (first, last) = str(path_of(mutant.where)), mutant.lines
@@ -133,12 +156,18 @@ class Trial:
         near = [name for name, lines in good.items() if lines.get(path, 0) & bits]
         if not near and (self._is_late or not is_in_function(mutant.where, first)):
             near = [name for name, lines in good.items() if path in lines]
+        if self._is_late:  # also in a thread that no trace follows
+            near += [name for name in good if name.startswith(_own(mutant))]
         started = judges.processes_for(mutant.where)
         return list(dict.fromkeys([*near, *(name for name in good if name.partition("::")[0] in started)]))
 
     def _tell_control(self, mutant: Mutant, status: int, test: str) -> None:
         if status != SURVIVED:
             self.wrong.append(f"{test} fails although nothing is changed in {mutant.where}")
+
+    def _tell_known(self, mutant: Mutant, status: int, test: str) -> None:
+        if status in {KILLED, HUNG}:
+            self._tell(mutant, status, test)
 
     def _tell_first(self, mutant: Mutant, status: int, test: str) -> None:
         if status != SURVIVED or is_equivalent(mutant.key):
@@ -153,6 +182,11 @@ class Trial:
 def _begins(mutant: Mutant) -> tuple[str, ...]:
     """How the names of the tests that may judge it begin."""
     return (mutant.killer.removesuffix("@oldest"),) if mutant.killer else tuple(_files_for([mutant]))
+
+
+def _own(mutant: Mutant) -> str:
+    """How the names of the tests begin that are about its module; of SQL and where others are named: of all."""
+    return judges.begin_of(mutant.where) if mutant.is_code and not mutant.killer else ""
 
 
 def _files_for(mutants: Sequence[Mutant]) -> list[str]:

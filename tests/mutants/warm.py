@@ -31,7 +31,7 @@ import asyncpg
 import pytest
 
 from pulse.errors import PulseError
-from tests.mutants import judges
+from tests.mutants import judges, leftovers
 from tests.mutants.force import force, functions
 from tests.mutants.source import SCHEMA, Mutant, path_of, statement_of, statements
 from tests.support.servers.postgres import GIVEN_DSN, GIVEN_TEMPLATE, Postgres
@@ -40,6 +40,7 @@ SURVIVED, KILLED, UNFIT, HUNG = 0, 1, 2, 3  # what becomes of a fork
 _ALWAYS: Final = ("-q", "-s", "--no-header", "-p", "no:cacheprovider", "--hypothesis-seed=0", "--assert=plain")
 _MARKS: Final = "not long and not systemd and not chaos"
 _OFTEN: Final = 60  # calls of a function in one test, of which the lines are noted
+_HEAD: Final = 100  # characters of a query, in which it says that it prepares a statement
 _PR_SET_PDEATHSIG: Final = 1
 _FILE_LIMIT_S: Final = 300.0  # for all tests of a file
 _FILE_LEAST_S: Final = 10.0
@@ -96,7 +97,12 @@ class Judges:
         functions()
         gc.collect()
         gc.freeze()  # a fork that collects garbage neither looks at all this nor copies it
-        self.work(self)
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        try:
+            self.work(self)
+        finally:
+            for one in self._forks:  # it was interrupted
+                leftovers.end(one.pid)
         return True
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -290,7 +296,7 @@ class Judges:
             is_late = one.pidfd not in ready and until_s < now_s
             if not is_late and one.pidfd not in ready:
                 continue
-            _kill_group(one.pid)  # what hangs, or what the tests of a mutant have left
+            leftovers.end(one.pid)  # what hangs, or what the tests of a mutant have left
             _, status = os.waitpid(one.pid, 0)
             os.close(one.pidfd)
             self._forks.remove(one)
@@ -318,6 +324,8 @@ def _child(run: Callable[[], int], output: Path) -> None:
     code = UNFIT
     try:
         os.setsid()
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        leftovers.mark()
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         with output.open("wb") as file:
             for stream in (1, 2):
@@ -362,8 +370,10 @@ def _watch_statements() -> set[str]:
 
     def watched(method: Any) -> Any:
         def call(self: Any, query: str, *words: Any, **options: Any) -> Any:
-            if query in names:
-                sent.add(names[query])
+            _, prepares, prepared = query.partition(" AS ") if "PREPARE " in query[:_HEAD] else ("", "", "")
+            name = names.get(prepared if prepares else query)
+            if name is not None:
+                sent.add(name)
             return method(self, query, *words, **options)
 
         return call
@@ -371,11 +381,6 @@ def _watch_statements() -> set[str]:
     for name in ("_get_statement", "execute"):
         setattr(connection, name, watched(getattr(connection, name)))
     return sent
-
-
-def _kill_group(pid: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(pid, signal.SIGKILL)
 
 
 def _tracer(paths: frozenset[str], lines: defaultdict[CodeType, set[int]]) -> Any:

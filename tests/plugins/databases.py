@@ -24,6 +24,7 @@ from pulse.store.connections.pool import Target
 from pulse.store.store import Store
 from tests.support.admin.doctor_kit import SOUND, Patient
 from tests.support.servers import postgres
+from tests.support.servers.bouncer import bouncer
 from tests.support.servers.postgres import END_SESSIONS, Installation, Postgres, Servers, started
 from tests.support.store.helpers import Sql
 from tests.support.store.recovery_kit import Process, process
@@ -151,6 +152,13 @@ def empty_dsn(server: Postgres) -> Iterator[str]:
     """A fresh database without pulse's schema."""
     with server.database(installed=False) as made:
         yield made
+
+
+@pytest.fixture
+def pooled(newest_server: Postgres) -> Iterator[tuple[str, str]]:
+    """A fresh database, and the way to it through a pooler of transactions."""
+    with newest_server.database() as made, bouncer(made, "transaction") as through:
+        yield made, through
 
 
 @pytest.fixture

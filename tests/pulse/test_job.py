@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
@@ -19,6 +20,7 @@ ENDED = Job(
 def test_a_completed_job_says_where_it_ran_and_how_long() -> None:
     assert ENDED.process == HandlerProcess("pool/1", "h0st", 1234)
     assert ENDED.took_s == 2.5
+    assert replace(ENDED, hosts={"h0st": "alpha"}).process == HandlerProcess("pool/1", "alpha", 1234)
     failed = Job(id=ENDED.id, name="n", topic="t", status=Status.CANCELED, started_at=START, completed_at=START)
     assert (failed.process, failed.took_s) == (None, None)
 

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import gc
 import os
-from collections.abc import Callable
+import signal
+import subprocess
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Final, cast
 
 import pytest
 
 from pulse.common.text import cut
 from pulse.store import store
-from tests.mutants import force, judges, operators, repairs, source, sql_operators
+from tests.mutants import force, judges, leftovers, operators, repairs, source, sql_operators, trial
 from tests.mutants.source import Mutant, Span, modules, statements
-from tests.mutants.tables import tabled
-from tests.mutants.trial import EQUIVALENT, OPEN, Trial
-from tests.mutants.warm import HUNG, KILLED, SURVIVED
+from tests.mutants.tables import late, tabled
+from tests.mutants.trial import BLIND, EQUIVALENT, OPEN, Trial
+from tests.mutants.warm import HUNG, KILLED, SURVIVED, Judges, Reached
 from tests.support.checking.every import every
+from tests.support.waiting import is_alive, until
 
 if TYPE_CHECKING:
     from tests.support.servers.postgres import Postgres
@@ -131,6 +137,8 @@ def test_what_is_listed_is_there() -> None:
     made = [one.key for n in where for one in (sql_operators if n in statements() else operators).mutants_of(n)]
     assert [key for key in EQUIVALENT if not any(one == key or one.startswith(f"{key} -> ") for one in made)] == []
     assert OPEN.keys() - {*modules(), *statements()} == set()
+    blind = [name.split("::") for name in BLIND]
+    assert [test for file, test in blind if f"def {test}(" not in (source.ROOT / file).read_text("utf-8")] == []
 
 
 def test_a_function_gets_other_code(tmp_path: Path) -> None:
@@ -162,6 +170,38 @@ def holds_in_fork(mutant: Mutant, directory: Path, condition: Callable[[], bool]
     return os.waitpid(pid, 0)[1] == 0
 
 
+def test_which_slow_tests_notice_mutants(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was tried anew replaces what was known of it; of what was not tried, what is still there is kept."""
+    monkeypatch.setattr(late, "_TABLE", tmp_path / "late.toml")
+    before = {'a: f: x == "\\n" -> False': "t::one", "a: f: y -> False": "t::one", "b: g: z -> False": 't::two["ü"]'}
+    (tmp_path / "late.toml").write_text(late.text_of(before), "utf-8")
+    assert late.found_by() == before
+    first, second, third = before
+    late.note({second: "t::three"}, tried={first, second}, alive=before.keys())
+    assert late.found_by() == {second: "t::three", third: before[third]}
+    late.note({}, tried=[], alive={second})
+    assert late.found_by() == {second: "t::three"}
+
+
+def test_what_a_fork_has_started_ends_with_it() -> None:
+    """Programs with a session of their own, too, as supervisors are."""
+    reading, writing = os.pipe()
+    fork = os.fork()
+    if fork == 0:
+        with contextlib.suppress(BaseException):
+            os.setsid()
+            leftovers.mark()
+            os.write(writing, b"%d" % subprocess.Popen(["sleep", "600"], start_new_session=True).pid)
+            signal.pause()
+        os._exit(0)
+    program = int(os.read(reading, 20))
+    leftovers.end(fork)
+    assert os.waitstatus_to_exitcode(os.waitpid(fork, 0)[1]) == -signal.SIGKILL
+    until(lambda: not is_alive(program), "its program ends")
+    os.close(reading)
+    os.close(writing)
+
+
 @pytest.mark.parametrize(("status", "is_wrong"), [(SURVIVED, True), (KILLED, False), (HUNG, False)])
 def test_a_survivor_is_wrong(status: int, is_wrong: bool, server: Postgres) -> None:
     mutant = Mutant("pulse.job", "", Span(0, 1), "x")
@@ -171,6 +211,58 @@ def test_a_survivor_is_wrong(status: int, is_wrong: bool, server: Postgres) -> N
     assert bool(judged.wrong) == is_wrong
 
 
+@dataclass(slots=True)
+class Warm:
+    """Judges that notice a mutant by the tests *noticing*, and note which tests are recorded, in which order."""
+
+    noticing: set[str]
+    items: list[SimpleNamespace]
+    recorded: list[set[str]] = field(default_factory=list[set[str]])
+    reached: dict[str, Reached] = field(default_factory=dict[str, Reached])
+
+    def record(self, chosen: list[SimpleNamespace], _paths: object, _until_s: float) -> list[str]:
+        names = {item.nodeid for item in chosen}
+        self.recorded += [names] if names else []
+        lines = {str(source.path_of("pulse.job")): 0b10}
+        self.reached |= {name: Reached(0.1, passed=True, lines=lines) for name in names}
+        return []
+
+    def judge(self, mutants: Iterable[tuple[Mutant, list[str]]], tell: Callable[..., None], *_limits: object) -> None:
+        for mutant, names in mutants:
+            (*_, found) = ["", *sorted(self.noticing.intersection(names))]
+            tell(mutant, KILLED if found and mutant.instead != "\n" else SURVIVED, found)
+
+
+FAST: Final = "tests/pulse/test_job.py::test_a"
+OWN: Final = "tests/pulse/test_job_system.py::test_b"
+FAR: Final = "tests/pulse/test_config_system.py::test_c"
+
+
+@pytest.mark.parametrize(("noticing", "known", "recorded"), [
+    ({FAST}, "", [{FAST}]),
+    ({OWN}, "", [{FAST}, {OWN}]),
+    ({FAR}, "", [{FAST}, {OWN}, {FAR}]),
+    ({FAR}, FAR, [{FAR}]),
+    ({OWN}, FAR, [{FAR}, {FAST}, {OWN}]),
+    ({FAR}, f"{FAR}ar", [{FAST}, {OWN}, {FAR}]),
+])  # fmt: skip
+def test_slow_tests_are_run_only_where_fast_ones_notice_nothing(
+    noticing: set[str], known: str, recorded: list[set[str]], server: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unless one is known to notice this mutant: that one alone is run, or all, if it does so no more."""
+    mutant = Mutant("pulse.job", "", Span(0, 1), "x", (1, 1))
+    monkeypatch.setattr(late, "found_by", lambda: {mutant.key: known} if known else {})
+    monkeypatch.setattr(judges, "processes_for", lambda _: (OWN.partition("::")[0], FAR.partition("::")[0]))
+    monkeypatch.setattr(trial, "_files_for", lambda _: [one.partition("::")[0] for one in (FAST, OWN, FAR)])
+    items = [SimpleNamespace(nodeid=name, get_closest_marker=lambda _: None) for name in (FAST, OWN, FAR)]
+    warm = Warm(noticing, items)
+    judged = Trial([mutant], server, server.dsn, 60.0)
+    judged.work(cast("Judges", warm))
+    assert judged.end_of(mutant) == (KILLED, *noticing)
+    assert warm.recorded == recorded
+    assert judged.wrong == []
+
+
 @pytest.mark.parametrize(("status", "is_wrong"), [(SURVIVED, False), (KILLED, True), (HUNG, True)])
 def test_nothing_that_is_found_is_wrong(status: int, is_wrong: bool, server: Postgres) -> None:
     """A test that fails without any change would find every mutant."""
@@ -178,3 +270,15 @@ def test_nothing_that_is_found_is_wrong(status: int, is_wrong: bool, server: Pos
     (control,) = judged._controls()
     judged._tell_control(control, status, "a test")
     assert bool(judged.wrong) == is_wrong
+
+
+@pytest.mark.parametrize("scope", ["uuid7", "nobody_names_this"])
+def test_the_blind_judge_no_schema(scope: str, server: Postgres, tmp_path: Path) -> None:
+    """A test of what a mutant of the schema replaces would fail whatever the mutant is."""
+    (blind,) = BLIND
+    seeing = f"{blind.partition('::')[0]}::test_uuid7[pg18]"
+    mutant = Mutant(source.SCHEMA, scope, Span(0, 1), "x")
+    judged = Trial([mutant], server, server.dsn, 1.0)
+    warm = Judges(judged.work, tmp_path, 1, server)
+    warm.reached |= dict.fromkeys((blind, seeing), Reached(0.1, True, {}))
+    assert judged._tests(warm, mutant) == [seeing]

@@ -90,7 +90,8 @@ def show_hunt(variant: str) -> int:
     if report.seed is None:
         tell([f"not found within {VARIANTS[variant].within} seeds from {VARIANTS[variant].first} on: {variant}"])
         return 1
-    lines = [f"found by seed {report.seed}: {variant}", *(f"  {one}" for one in report.findings)]
+    tried = report.seed - VARIANTS[variant].first + 1
+    lines = [f"found by seed {report.seed}, {tried} tried: {variant}", *(f"  {one}" for one in report.findings)]
     if control.findings:
         lines += ["but the same seed goes wrong without it:", *(f"WRONG: {one}" for one in control.findings)]
     tell(lines)

@@ -7,8 +7,14 @@ from collections.abc import Iterator
 
 import pytest
 
+from pulse.cli.server import ServerHandle
+from pulse.cli.system.status import ask_both
+from pulse.errors import PulseError
+from pulse.ops.doctor.finding import Finding
+from pulse.ops.doctor.running import findings
+from pulse.protocol.answers import StatusAnswer, read
 from tests.support.servers.postgres import Postgres
-from tests.support.systems.system_kit import Whole, place
+from tests.support.systems.system_kit import APP, Whole, place
 from tests.support.waiting import until
 
 pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.system]
@@ -18,6 +24,30 @@ pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.system]
 def whole(newest_server: Postgres) -> Iterator[Whole]:
     with newest_server.database() as dsn, place(dsn, PULSE_LOG_LEVEL="info", PULSE_LOG_FORMAT="json") as whole:
         yield whole
+
+
+def test_an_ordinary_start_is_no_incident(whole: Whole) -> None:
+    """From the supervisor's first answer until the workers are there, while jobs have been due for long."""
+    whole.start()
+    whole.jobs().submit("mark")
+    assert whole.stop() == 0
+    whole.rows("UPDATE pulse.jobs SET next_run_at = next_run_at - interval '1 h'")
+    seen: list[tuple[str, list[Finding]]] = []
+
+    def look() -> bool:
+        answers = ask_both(ServerHandle(whole.path, 2.0))
+        if isinstance(answers.supervisor, PulseError):
+            return False  # it is not there yet
+        status = read(StatusAnswer, answers.merged)
+        state = {one.name: one.state for one in status.actors or ()}.get("dispatcher", "")
+        found = [one for one in findings(status, answers.silent) if one.check != "settings"]  # the test's PostgreSQL
+        seen.append((state, found))
+        return bool(status.workers)
+
+    whole.spawn("--app", APP)
+    until(look, "a worker is there")
+    assert {state for state, _ in seen} == {"starting", "running"}
+    assert [found for _, found in seen if found] == []
 
 
 def test_an_ordinary_restart_logs_no_warning(whole: Whole) -> None:

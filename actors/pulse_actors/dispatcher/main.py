@@ -15,8 +15,10 @@ from pulse.common import version
 from pulse.config import Settings, keeps
 from pulse.errors import UnavailableError
 from pulse.ops.doctor.finding import Finding
+from pulse.ops.doctor.running import ARRIVE_S
 from pulse.protocol.bus import CanceledJobs, HintEvent, LapsedLeases, ReadyJobs, WorkSomewhere
 from pulse.security.redaction import Redaction
+from pulse.system import processes
 from pulse_actors.dispatcher.admission.refusal_log import RefusalLog
 from pulse_actors.dispatcher.claims.parts import claim_parts
 from pulse_actors.dispatcher.context import PeerServices, ServerInfo
@@ -126,7 +128,7 @@ class Dispatcher:
             host=self.host,
             stacks=self._stacks,
             stats=StatsReporter(store, self.registry, self.counters),
-            findings=Findings(store.findings, self.registry.served, self._own_findings),
+            findings=Findings(store.findings, self._served, self._own_findings),
             redaction=Redaction(settings.redact),
             server=ServerInfo(
                 f"pulse {version.VERSION}", settings.heartbeat_s, settings.lease_s, policy=_server_policy(settings)
@@ -189,6 +191,10 @@ class Dispatcher:
                 worker, attempt = holder
                 self.claims.handout.forget([(identity, attempt)])
                 worker.link.send("stop", None, {"jobs": [(identity, attempt, "canceled")]})
+
+    def _served(self) -> set[str] | None:
+        """The topics that workers serve; None: after a start they may still be on their way."""
+        return None if processes.age_s() < ARRIVE_S else self.registry.served()
 
     def _own_findings(self) -> list[Finding]:
         """Findings that the database cannot show."""

@@ -24,6 +24,7 @@ from pulse.system import processes
 from pulse.system.peer_credentials import credentials_of
 
 _SESSION_BYTES: Final = 16
+_NAME_CHARACTERS: Final = 64
 _REMOTE: Final = "tcp:"  # no host has a colon in its name
 SO_PEERPIDFD: Final = 77  # Linux 6.5; not in Python's socket module yet
 _MACHINE_IDS: Final = (Path("/etc/machine-id"), Path("/var/lib/dbus/machine-id"))
@@ -56,16 +57,19 @@ class Host:
         id: PULSE_HOST_ID, else made of the machine id.
         boot: First half of this boot's id.
         pidns: This process's pid namespace.
+        name: For people: PULSE_HOST_ID, else its host name.
     """
 
     id: str
     boot: str
     pidns: int
+    name: str = ""
 
 
 def this_host(host_id: str | None) -> Host:
     """The machine that this process runs on."""
-    return Host(host_id or _machine(), processes.boot_id()[:16], processes.pid_namespace())
+    name = host_id or socket.gethostname()[:_NAME_CHARACTERS]
+    return Host(host_id or _machine(), processes.boot_id()[:16], processes.pid_namespace(), name=name)
 
 
 def _machine() -> str:
@@ -77,7 +81,7 @@ def _machine() -> str:
             continue
         if raw and raw != "uninitialized":
             return hmac.new(raw.encode(), b"pulse host", hashlib.sha256).hexdigest()[:12]
-    return socket.gethostname()[:64]
+    return socket.gethostname()[:_NAME_CHARACTERS]
 
 
 def peer_of(connection: socket.socket) -> Peer:

@@ -6,6 +6,7 @@ What a project tests of its jobs; the database of the tests has the schema of pu
 
 from __future__ import annotations
 
+from asgiref.sync import sync_to_async
 from django.contrib.auth.models import User
 from django.db import connection
 from django.test import TestCase
@@ -33,6 +34,14 @@ class OrderTest(TestCase):
         """What was rolled back takes its job with it."""
         self.assertEqual(self.client.post("/orders", {"customer": "Bob", "cents": "200000"}).status_code, 422)
         self.assertEqual((Order.objects.count(), submitted(connection)), (0, []))
+
+    async def test_an_async_view_submits_it_again(self) -> None:
+        """In the transaction of the test, too."""
+        order = await Order.objects.acreate(customer="Ada", cents=1200)
+        answer = await self.async_client.post(f"/orders/{order.pk}/confirm")
+        (job,) = await sync_to_async(submitted)(connection, confirm, order_id=order.pk)
+        self.assertEqual((answer.status_code, answer.json()), (202, {"job": str(job.id)}))
+        self.assertEqual((await self.async_client.post("/orders/0/confirm")).status_code, 404)
 
     def test_the_job_confirms_the_order(self) -> None:
         """A handler is a function."""

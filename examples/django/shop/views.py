@@ -1,9 +1,9 @@
-"""Views: one stores an order and submits its job, in one transaction; one shows how far it is."""
+"""Views: one stores an order and submits its job, in one transaction; others show it, and submit it again."""
 
 from __future__ import annotations
 
 from django.db import transaction
-from django.http import HttpRequest, JsonResponse
+from django.http import Http404, HttpRequest, JsonResponse
 from django.shortcuts import get_object_or_404
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_POST
@@ -11,7 +11,7 @@ from django.views.decorators.http import require_POST
 import pulse
 from examples.django.shop.jobs import confirm
 from examples.django.shop.models import Order
-from pulse.contrib.django import submit
+from pulse.contrib.django import asubmit, submit
 
 LIMIT_CENTS = 100_000
 
@@ -40,3 +40,12 @@ def show(_request: HttpRequest, order_id: int) -> JsonResponse:
     """An order."""
     order = get_object_or_404(Order, pk=order_id)
     return JsonResponse({"customer": order.customer, "confirmed_at": order.confirmed_at})
+
+
+@csrf_exempt
+@require_POST
+async def confirm_again(_request: HttpRequest, order_id: int) -> JsonResponse:
+    """Nothing is written beside the job, so it needs no transaction."""
+    if not await Order.objects.filter(pk=order_id).aexists():
+        raise Http404
+    return JsonResponse({"job": str(await asubmit(pulse.call(confirm, order_id=order_id)))}, status=202)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from uuid import UUID
 
-from pulse.app.hooks.functions import shown
+from pulse.app.hooks.functions import check_function, shown
 from pulse.errors import HandlerError
 
 __all__ = ["FailedJob", "event_name"]
@@ -48,8 +48,9 @@ def event_name(event: str, function: Callable[..., object]) -> str:
     The name of the jobs that call *function*.
 
     Raises:
-        HandlerError: It has no parameter ``job``.
+        HandlerError: It is no function, or has no parameter ``job``.
     """
+    check_function(event, function, "a handler")
     try:
         takes_job = _PARAMETER in inspect.signature(function).parameters
     except (TypeError, ValueError):

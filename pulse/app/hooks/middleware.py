@@ -55,7 +55,7 @@ def checked_own(label: str, middleware: Iterable[Middleware], *, handler_is_asyn
     Raises:
         HandlerError: One of them cannot wrap that handler.
     """
-    if callable(middleware):
+    if callable(middleware) or not isinstance(middleware, Iterable):
         raise HandlerError(f"{label}: middleware must be a list of functions, not {middleware!r:.100}")
     found = tuple(checked_middleware(f"{label}: middleware", one) for one in middleware)
     plain = next((one for one in found if not is_async(one)), None)

@@ -12,8 +12,8 @@ from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from typing import Any, Final, Protocol
 
-from pulse.app.transactions.drivers import ASYNC, SYNC, homes_of, is_async, name_of
-from pulse.errors import BadRequestError, TransactionError
+from pulse.app.transactions.drivers import async_driver, blocking_driver
+from pulse.errors import TransactionError
 
 __all__ = ["DriverTransaction", "async_transaction", "blocking_transaction", "carry_out"]
 
@@ -25,9 +25,12 @@ _UNKNOWN: Final = 4  # the connection is closed
 class DriverTransaction(Protocol):
     """A transaction on a connection."""
 
-    async def begin(self) -> None:
+    async def begin(self, *, may_nest: bool) -> None:
         """
         Begin it.
+
+        Args:
+            may_nest: If one is open already, begin a savepoint in it.
 
         Raises:
             TransactionError: One is open already, or each statement would be a transaction of its own.
@@ -64,18 +67,11 @@ def blocking_transaction(connection: object) -> DriverTransaction:
     Raises:
         BadRequestError: It is async, or no connection.
     """
-    homes = homes_of(connection)
-    if is_async(connection, homes):
-        raise BadRequestError(
-            f"ctx.transaction: a {name_of(connection)} is async: use `async with ctx.transaction(…)` in an `async def`"
-        )
-    if "sqlalchemy" in homes:
-        return _OfSqlalchemy(connection)
-    if "psycopg" in homes:
-        return _OfPsycopg(connection)
-    if "django" in homes:
-        return _OfDjango(connection)
-    raise BadRequestError(f"ctx.transaction: a {name_of(connection)} is no connection; {SYNC} is allowed")
+    driver = blocking_driver(connection, "ctx.transaction", "async with ctx.transaction(…)")
+    made: dict[str, Callable[[object], DriverTransaction]] = {
+        "sqlalchemy": _OfSqlalchemy, "psycopg": _OfPsycopg, "django": _OfDjango
+    }  # fmt: skip
+    return made[driver](connection)
 
 
 def async_transaction(connection: object) -> DriverTransaction:
@@ -85,14 +81,11 @@ def async_transaction(connection: object) -> DriverTransaction:
     Raises:
         BadRequestError: It blocks, or is no connection.
     """
-    homes = homes_of(connection)
-    if not is_async(connection, homes):
-        if homes & {"sqlalchemy", "psycopg", "django"}:
-            raise BadRequestError(f"ctx.transaction: a {name_of(connection)} blocks: use `with ctx.transaction(…)`")
-        raise BadRequestError(f"ctx.transaction: a {name_of(connection)} is no connection; {ASYNC} is allowed")
-    if "sqlalchemy" in homes:
-        return _OfAsyncSqlalchemy(connection)
-    return _OfAsyncpg(connection) if "asyncpg" in homes else _OfAsyncPsycopg(connection)
+    driver = async_driver(connection, "ctx.transaction", "with ctx.transaction(…)")
+    made: dict[str, Callable[[object], DriverTransaction]] = {
+        "sqlalchemy": _OfAsyncSqlalchemy, "psycopg": _OfAsyncPsycopg, "asyncpg": _OfAsyncpg
+    }  # fmt: skip
+    return made[driver](connection)
 
 
 def _refuse_open(is_open: object) -> None:
@@ -126,8 +119,8 @@ class _InContext:
 
 
 class _OfPsycopg(_InContext):
-    async def begin(self) -> None:
-        _refuse_open(self.is_open())
+    async def begin(self, *, may_nest: bool) -> None:
+        _refuse_open(not may_nest and self.is_open())
         self._inner = self._connection.transaction()
         self._inner.__enter__()
 
@@ -136,8 +129,9 @@ class _OfPsycopg(_InContext):
 
 
 class _OfDjango(_InContext):
-    async def begin(self) -> None:
-        _refuse_open(self._connection.in_atomic_block or not self._connection.get_autocommit())
+    async def begin(self, *, may_nest: bool) -> None:
+        is_open = self._connection.in_atomic_block or not self._connection.get_autocommit()
+        _refuse_open(not may_nest and is_open)
         transaction: Any = importlib.import_module("django.db.transaction")
         self._inner = transaction.atomic(using=self._connection.alias)
         self._inner.__enter__()
@@ -154,11 +148,11 @@ class _OfSqlalchemy:
         self._is_session = hasattr(self._connection, "flush")
         self._inner: Any = None
 
-    async def begin(self) -> None:
+    async def begin(self, *, may_nest: bool) -> None:
         connection = self._connection
         is_outside = self._is_session and getattr(connection.get_bind(), "in_transaction", bool)()
-        _refuse_open(connection.in_transaction() or is_outside)
-        self._inner = connection.begin()
+        _refuse_open(not may_nest and (connection.in_transaction() or is_outside))
+        self._inner = connection.begin_nested() if connection.in_transaction() else connection.begin()
         real = (connection.connection() if self._is_session else connection).connection.dbapi_connection
         if getattr(real, "autocommit", False) or getattr(real, "isolation_level", None) == "autocommit":
             self._inner.rollback()
@@ -193,10 +187,10 @@ class _OfAsyncSqlalchemy:
         self._connection = connection() if hasattr(connection, "registry") else connection
         self._inner: Any = None
 
-    async def begin(self) -> None:
+    async def begin(self, *, may_nest: bool) -> None:
         def begin(inside: object) -> None:
             self._inner = _OfSqlalchemy(inside)
-            carry_out(self._inner.begin())
+            carry_out(self._inner.begin(may_nest=may_nest))
 
         await self._connection.run_sync(begin)
 
@@ -224,8 +218,8 @@ class _OfAsyncpg:
         self._connection = connection
         self._inner: Any = None
 
-    async def begin(self) -> None:
-        _refuse_open(self.is_open())
+    async def begin(self, *, may_nest: bool) -> None:
+        _refuse_open(not may_nest and self.is_open())
         self._inner = self._connection.transaction()
         await self._inner.start()
 
@@ -248,8 +242,8 @@ class _OfAsyncPsycopg:
         self._connection = connection
         self._inner: Any = connection.transaction()
 
-    async def begin(self) -> None:
-        _refuse_open(self.is_open())
+    async def begin(self, *, may_nest: bool) -> None:
+        _refuse_open(not may_nest and self.is_open())
         await self._inner.__aenter__()
 
     def is_open(self) -> bool:

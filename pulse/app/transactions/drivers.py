@@ -12,12 +12,12 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final, TypeAlias
 
-from pulse.errors import PulseError, SchemaError, TransactionError
+from pulse.errors import BadRequestError, PulseError, SchemaError, TransactionError
 
-__all__ = ["ASYNC", "SYNC", "USUAL", "Meanings", "errors_told_apart", "homes_of", "is_async", "name_of"]
+__all__ = ["USUAL", "Meanings", "async_driver", "blocking_driver", "errors_told_apart"]
 
-SYNC: Final = "a psycopg connection, a SQLAlchemy Connection or Session, or Django's connection"
-ASYNC: Final = (
+_SYNC: Final = "a psycopg connection, a SQLAlchemy Connection or Session, or Django's connection"
+_ASYNC: Final = (
     "a connection of asyncpg, an AsyncConnection of psycopg, or an AsyncConnection or AsyncSession of SQLAlchemy"
 )
 
@@ -30,21 +30,64 @@ USUAL: Final[Meanings] = {
     ),
     "25006": lambda said: TransactionError(f"{said}: the transaction, or the server, is read-only"),
 }
-_BROKEN: Final = "TransactionManagementError"  # what Django raises instead of asking the database
+# What Django and SQLAlchemy raise without asking the database: of a transaction that has failed, or that is over.
+_BROKEN: Final = {"TransactionManagementError", "PendingRollbackError"}
+_ENDED: Final = {"InvalidRequestError", "ResourceClosedError"}
+# What a connection has, and neither a pool, an engine nor a cursor. Asyncpg's has no commit, all others have one.
+_OF_CONNECTIONS: Final = {
+    "sqlalchemy": ("execute", "commit"), "psycopg": ("cursor", "commit"), "django": ("cursor", "commit"),
+    "asyncpg": ("execute", "is_in_transaction"),
+}  # fmt: skip
 
 
-def homes_of(connection: object) -> set[str]:
-    """The packages that the class of *connection*, and those that it derives from, come from."""
-    return {one.__module__.partition(".")[0] for one in type(connection).__mro__}
+def blocking_driver(connection: object, label: str, awaited: str) -> str:
+    """
+    The driver of a connection that blocks: ``sqlalchemy``, ``psycopg`` or ``django``.
+
+    Args:
+        label: How the error begins.
+        awaited: What async connections are used with.
+
+    Raises:
+        BadRequestError: It is async, or no connection.
+    """
+    driver, is_awaited = _driver_of(connection)
+    if is_awaited:
+        raise BadRequestError(f"{label}: a {_name_of(connection)} is async: use `{awaited}`")
+    if not driver:
+        raise BadRequestError(f"{label}: a {_name_of(connection)} is no connection; {_SYNC} is allowed")
+    return driver
 
 
-def is_async(connection: object, homes: set[str]) -> bool:
-    """Of a known driver, and to be awaited. A connection of asyncpg has no ``commit``, all others have one."""
-    is_awaited = inspect.iscoroutinefunction(getattr(connection, "commit", None))
-    return "asyncpg" in homes or (is_awaited and bool(homes & {"sqlalchemy", "psycopg"}))
+def async_driver(connection: object, label: str, blocking: str) -> str:
+    """
+    The driver of an async connection: ``sqlalchemy``, ``psycopg`` or ``asyncpg``.
+
+    Args:
+        label: How the error begins.
+        blocking: What connections are used with that block.
+
+    Raises:
+        BadRequestError: It blocks, or is no connection.
+    """
+    driver, is_awaited = _driver_of(connection)
+    if driver and not is_awaited:
+        raise BadRequestError(f"{label}: a {_name_of(connection)} blocks: use `{blocking}`")
+    if not driver:
+        raise BadRequestError(f"{label}: a {_name_of(connection)} is no connection; {_ASYNC} is allowed")
+    return driver
 
 
-def name_of(connection: object) -> str:
+def _driver_of(connection: object) -> tuple[str, bool]:
+    """The driver, '' if this is no connection of one that is known; and whether it is async."""
+    homes = {one.__module__.partition(".")[0] for one in type(connection).__mro__}
+    driver = next((one for one in _OF_CONNECTIONS if one in homes), "")
+    if not driver or not all(hasattr(connection, one) for one in _OF_CONNECTIONS[driver]):
+        return "", False
+    return driver, driver == "asyncpg" or inspect.iscoroutinefunction(getattr(connection, "commit", None))
+
+
+def _name_of(connection: object) -> str:
     """The class of *connection*, for messages."""
     kind = type(connection)
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
@@ -62,11 +105,22 @@ def errors_told_apart(connection: object, meanings: Meanings) -> Generator[None]
         meaning = meanings.get(state) or meanings.get(state[:2])
         if meaning is not None:
             raise meaning(said) from error
-        if not state and type(error).__name__ == _BROKEN and (broken := meanings.get("25P02")):
-            raise broken(said) from error
-        if not state and _is_closed(connection):
-            raise TransactionError(f"the connection is closed ({said})") from error
+        if not state:
+            _tell_of_connection(connection, meanings, error, said)
         raise
+
+
+def _tell_of_connection(connection: object, meanings: Meanings, error: Exception, said: str) -> None:
+    """Raise what an error means that the database has not sent; return if that is not known."""
+    kind = type(error).__name__
+    if kind in _BROKEN and (broken := meanings.get("25P02")):
+        raise broken(said) from error
+    if _is_closed(connection):
+        raise TransactionError(f"the connection is closed ({said})") from error
+    if kind in _ENDED:
+        raise TransactionError(said) from error
+    if (other := _other_database(connection)) is not None:
+        raise SchemaError(f"the connection is one to {other}: jobs are in PostgreSQL") from error
 
 
 def _state_of(error: BaseException) -> tuple[str, str]:
@@ -82,7 +136,25 @@ def _state_of(error: BaseException) -> tuple[str, str]:
 
 
 def _is_closed(connection: Any) -> bool:  # noqa: ANN401 - of any driver
-    closed = getattr(connection, "closed", None)
-    if closed is None:
-        closed = getattr(connection, "is_closed", lambda: False)()
+    try:
+        connection = getattr(connection, "closed_in_transaction", connection)  # of Django
+        if isinstance(connection, bool):
+            return connection
+        closed = getattr(connection, "closed", None)
+        if closed is None:
+            closed = getattr(connection, "is_closed", lambda: False)()
+    except Exception:  # noqa: BLE001 - a connection of a pool that was given back says so to every question
+        return True
     return bool(closed)
+
+
+def _other_database(connection: Any) -> str | None:  # noqa: ANN401 - of any driver
+    """The name of a database that is not PostgreSQL, as Django and SQLAlchemy know it."""
+    name = getattr(connection, "vendor", None)
+    if name is None:
+        try:
+            bound = connection.get_bind() if hasattr(connection, "get_bind") else connection
+            name = bound.dialect.name
+        except Exception:  # noqa: BLE001 - it has no such thing
+            return None
+    return None if name == "postgresql" else str(name)

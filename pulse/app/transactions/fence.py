@@ -21,6 +21,7 @@ class AttemptFence:
         worker: Identity of the worker that holds it, as in the job's ``locked_by``.
         progress: Returns the newest progress as JSON text, which the transaction stores.
         told: Called with each new phase.
+        holds: Whether the attempt holds its job, of a test whose jobs are in memory; None: the database knows.
 
     Attributes:
         phase: Whether a transaction completes the job, or has.
@@ -31,9 +32,11 @@ class AttemptFence:
         worker: str,
         progress: Callable[[], str | None] = lambda: None,
         told: Callable[[FencePhase], None] = lambda _: None,
+        holds: Callable[[], bool] | None = None,
     ) -> None:
         self.worker: Final = worker
         self.progress: Final = progress
+        self.holds: Final = holds
         self.phase: FencePhase = ""
         self._told = told
         self._is_open = False

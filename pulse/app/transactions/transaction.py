@@ -94,9 +94,9 @@ class Transaction:
     async def _begin(self) -> None:
         self._fence.open(completes=self._completes)
         try:
-            await self._mine.begin()
+            await self._mine.begin(may_nest=self._fence.holds is not None)
             try:
-                await self._mine.run(_CHECK, (*self._key, False))
+                await self._ask(_CHECK, False)
             except BaseException as error:
                 await self._roll_back(error)
                 raise
@@ -120,13 +120,20 @@ class Transaction:
             self._fence.close()
 
     async def _pass_fence(self) -> None:
-        mine = self._mine
-        if not mine.is_open():
+        if not self._mine.is_open():
             raise TransactionError("the transaction was ended inside its block: ctx.transaction commits it itself")
         if self._completes:
-            await mine.run(_COMPLETE, (*self._key, self._fence.result, self._fence.progress()))
+            await self._ask(_COMPLETE, self._fence.result, self._fence.progress())
         else:
-            await mine.run(_CHECK, (*self._key, True))
+            await self._ask(_CHECK, True)
+
+    async def _ask(self, statement: str, *values: object) -> None:
+        """The fence: the database, or the test in whose memory the job is."""
+        holds = self._fence.holds
+        if holds is None:
+            await self._mine.run(statement, (*self._key, *values))
+        elif not holds():
+            raise StaleAttemptError("the attempt no longer holds its job")
 
     async def _commit(self) -> None:
         if not self._completes:

@@ -153,11 +153,11 @@ def _ask_running(directory: Path | None) -> RunningSystem:
 def judge_workers(running: RunningSystem) -> Finding:
     """Whether there are workers that can take jobs."""
     from pulse.ops.doctor.finding import Finding, State
-    from pulse.ops.doctor.running import workers
+    from pulse.ops.doctor.running import dispatcher_up_s, workers
 
     if running.status.workers is None:
         return Finding("workers", State.SKIPPED, "the dispatcher did not say which workers are connected")
-    return workers(running.status.workers)
+    return workers(running.status.workers, dispatcher_up_s(running.status))
 
 
 def _told(running: RunningSystem, check: str) -> Finding:
@@ -203,14 +203,18 @@ def _of_database(settings: Settings, running: RunningSystem, grace_s: float, wit
         return
     seen = asyncio.run(look(dsn, max(1.0, within_s)))
     newest = newest_of(server_state_dir(os.environ, settings.state_dir), database_of(dsn))
-    known = CheckContext(seen.shown, expected_indexes(), served=_served(running), newest=newest, told=told)
+    known = CheckContext(seen.shown, expected_indexes(), served=served_topics(running), newest=newest, told=told)
     yield from judge(seen, known, grace_s=grace_s)
 
 
-def _served(running: RunningSystem) -> set[str] | None:
+def served_topics(running: RunningSystem) -> set[str] | None:
     """Topics that connected workers serve; None: not known."""
+    from pulse.ops.doctor.running import ARRIVE_S, dispatcher_up_s
+
     workers = running.status.workers
-    return None if workers is None else {topic for one in workers if not one.draining for topic in one.topics}
+    if workers is None or dispatcher_up_s(running.status) < ARRIVE_S:
+        return None
+    return {topic for one in workers if not one.draining for topic in one.topics}
 
 
 def _number_of_workers(running: RunningSystem) -> int | None:

@@ -100,7 +100,7 @@ def _topic_line(topic: str, pause_: PauseInfo, now_s: float) -> Line:
 
 
 def _pause_line(what: str, pause_: PauseInfo, now_s: float) -> Line:
-    line = [Cell(what, "bold yellow"), Cell(_since(pause_.paused_at, now_s))]
+    line = [Cell(what, "bold yellow"), Cell(_when(pause_.paused_at, now_s))]
     if pause_.paused_by:
         line += [Cell(" by "), foreign(pause_.paused_by)]
     if pause_.paused_until is not None:
@@ -108,11 +108,11 @@ def _pause_line(what: str, pause_: PauseInfo, now_s: float) -> Line:
     return [*line, Cell(": "), foreign(pause_.reason)] if pause_.reason else line
 
 
-def _since(moment_s: float | None, now_s: float) -> str:
+def _when(moment_s: float | None, now_s: float) -> str:
     if moment_s is None:
         return ""
     distance = ago(moment_s, now_s)
-    return f" since {distance.removesuffix(' ago')}" if distance.endswith(" ago") else " just now"
+    return f" {distance}" if distance.endswith(" ago") else " just now"
 
 
 def _ask(kind: str, body: dict[str, object], *, as_json: bool) -> None:

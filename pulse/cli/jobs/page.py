@@ -68,7 +68,7 @@ def facts(job: JobInfo, now_s: float) -> Iterator[tuple[str, Cell]]:
             yield label, moment(moment_s, now_s)
     if job.status == "RUNNING":
         if job.locked_by is not None:
-            yield "worker", foreign(job.locked_by)
+            yield "worker", Cell(where(job.locked_by, job.hosts))
         if job.lease_until is not None:
             yield "lease until", moment(job.lease_until, now_s)
     yield from _end(job, now_s)
@@ -76,7 +76,7 @@ def facts(job: JobInfo, now_s: float) -> Iterator[tuple[str, Cell]]:
 
 def _end(job: JobInfo, now_s: float) -> Iterator[tuple[str, Cell]]:
     if job.ran_by is not None:
-        yield "ran by", Cell(where(job.ran_by))
+        yield "ran by", Cell(where(job.ran_by, job.hosts))
     if job.completed_at is None:
         return
     ended = moment(job.completed_at, now_s)

@@ -37,7 +37,8 @@ def story(job: JobInfo, now_s: float, *, whole_stacks: bool = False, most: int |
         error = (attempt.error or "").rstrip()
         trace = "" if error in seen else error if most is None else cut_middle(error, most)
         seen.add(error)
-        yield from _attempt(attempt, trace, whole_stacks=whole_stacks)
+        by = f" by {where(attempt.worker, job.hosts)}" if attempt.worker else ""
+        yield from _attempt(attempt, by, trace, whole_stacks=whole_stacks)
     missing = _unrecorded(job)
     if missing:
         yield [
@@ -73,13 +74,12 @@ def _submitted(job: JobInfo) -> str:
     return words
 
 
-def _attempt(attempt: AttemptInfo, trace: str, *, whole_stacks: bool) -> Iterator[Line]:
+def _attempt(attempt: AttemptInfo, by: str, trace: str, *, whole_stacks: bool) -> Iterator[Line]:
     if attempt.attempt == 0:
         yield [*_at(attempt.ended_at), Cell("expired", "red"), Cell(": not started in time")]
         return
     name = f"attempt {attempt.attempt}"
     if attempt.started_at is not None:
-        by = f" by {where(attempt.worker)}" if attempt.worker else ""
         yield [*_at(attempt.started_at), Cell(f"{name} claimed{by}")]
     style = _ENDS["COMPLETED"] if attempt.outcome == "completed" else "red"
     yield [*_at(attempt.ended_at), Cell(f"{name} "), Cell(outcome_of(attempt), style), Cell(_how(attempt), "dim")]
@@ -144,7 +144,7 @@ def _newest(job: JobInfo, now_s: float) -> Iterator[Line]:
     """What its newest attempt comes to, where it has no row; then what it waits for, or the end."""
     is_recorded = any(one.attempt == job.attempts for one in job.history)
     if job.started_at is not None and job.status in {"RUNNING", "COMPLETED"} and not is_recorded:
-        by = f" by {where(holder)}" if (holder := job.locked_by or job.ran_by) else ""
+        by = f" by {where(holder, job.hosts)}" if (holder := job.locked_by or job.ran_by) else ""
         yield [*_at(job.started_at), Cell(f"attempt {job.attempts} claimed{by}")]
     if job.status == "RUNNING" and job.started_at is not None:
         yield [Cell(f"{_MARGIN}still running, for {duration(now_s - job.started_at)}")]
@@ -162,4 +162,4 @@ def _due(due_s: float, now_s: float) -> Line:
         return [Cell(f"{_MARGIN}held back behind an earlier job of its schedule")]
     if due_s > now_s:
         return [*_at(due_s), Cell(f"due in {duration(due_s - now_s)}")]
-    return [*_at(due_s), Cell(f"due since {duration(now_s - due_s)}: `pulse ctl jobs why` tells why it waits")]
+    return [*_at(due_s), Cell(f"due for {duration(now_s - due_s)}: `pulse ctl jobs why` tells why it waits")]

@@ -9,8 +9,9 @@ from pulse.cli.control.dispatch import gate_lines
 from pulse.cli.output.render import ACTOR_STYLES, STATUS_STYLES, Cell, Line, Screen, foreign
 from pulse.common.text import count, duration
 from pulse.ops.doctor.finding import Finding
+from pulse.ops.doctor.running import starting
 from pulse.ops.worker_text import places_of
-from pulse.protocol.answers import Database, Process, StatusAnswer, SupervisorInfo, Worker
+from pulse.protocol.answers import Process, StatusAnswer, SupervisorInfo, Worker
 
 _LABEL_WIDTH: Final = 12
 _PAUSED_SHOWN: Final = 5  # topics; there may be thousands
@@ -60,7 +61,7 @@ def finding_lines(finding: Finding) -> Iterator[Line]:
 def overview(status: StatusAnswer, now_s: float) -> Iterator[Line]:
     """The lines of the overview, each part with its label."""
     yield from _labelled("supervisor", [_supervisor_line(status.supervisor)])
-    yield from _labelled("database", [_database_line(status.database)])
+    yield from _labelled("database", [_database_line(status)])
     gate = [[_UNKNOWN]] if status.gate is None else [*gate_lines(status.gate, now_s, most=_PAUSED_SHOWN)]
     yield from _labelled("gate", gate)
     for label, processes in (("actors", status.actors), ("pools", status.pools), ("services", status.services)):
@@ -84,9 +85,11 @@ def _supervisor_line(supervisor: SupervisorInfo | None) -> Line:
     return [foreign(", ".join(parts))]
 
 
-def _database_line(database: Database | None) -> Line:
+def _database_line(status: StatusAnswer) -> Line:
+    database = status.database
     if database is None:
-        return [Cell("unknown: no actor told in time", "yellow")]
+        why = "the server is starting" if starting(status) else "no actor told in time"
+        return [Cell(f"unknown: {why}", "yellow")]
     if not database.ok:
         return [Cell("away", "bold red"), foreign(f"  {database.dsn}")]
     return [Cell("ok", "green"), foreign(f"  PostgreSQL {database.server_version}  {database.dsn}")]

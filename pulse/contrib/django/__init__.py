@@ -19,9 +19,9 @@ from __future__ import annotations
 from pulse.app.app import App
 from pulse.contrib.django.connections import keep_fresh
 from pulse.contrib.django.settings import settings_and_problems
-from pulse.contrib.django.submitting import client, submit, submit_many
+from pulse.contrib.django.submitting import asubmit, asubmit_many, client, submit, submit_many
 
-__all__ = ["app", "client", "submit", "submit_many"]
+__all__ = ["app", "asubmit", "asubmit_many", "client", "submit", "submit_many"]
 
 _settings, _problems = settings_and_problems()
 app = App(codec=None if _problems else _settings.codec)  # with problems nothing runs but `manage.py check`, which tells

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Unpack
 from uuid import UUID
 
+from asgiref.sync import sync_to_async
+
 from pulse import sql
 from pulse.app.call import Call, HandlerRef
 from pulse.client.client import Client
@@ -15,7 +17,7 @@ from pulse.contrib.django.connections import connection_of
 from pulse.contrib.django.settings import after_changes, project_settings
 from pulse.errors import ConfigError
 
-__all__ = ["client", "submit", "submit_many"]
+__all__ = ["asubmit", "asubmit_many", "client", "submit", "submit_many"]
 
 
 def submit(
@@ -53,6 +55,27 @@ def submit_many(jobs: Iterable[NewJob | Call[Any]], *, using: str | None = None)
     if connection.vendor != "postgresql":
         raise ConfigError(f"database {alias!r} is {connection.display_name}: jobs are in PostgreSQL")
     return sql.submit_many(connection, jobs, codec=project.codec)
+
+
+async def asubmit(
+    handler: HandlerRef,
+    args: Mapping[str, object] | None = None,
+    *,
+    using: str | None = None,
+    **options: Unpack[JobOptions],
+) -> UUID:
+    """
+    ``submit`` for async views: in the thread in which Django's async methods work, on its connection.
+
+    Django has no ``atomic()`` in async code, so the job is there at once; in an async test it is part of the test's
+    transaction. To write rows and a job together, call a plain function with ``atomic()`` by ``sync_to_async``.
+    """
+    return await sync_to_async(submit)(handler, args, using=using, **options)
+
+
+async def asubmit_many(jobs: Iterable[NewJob | Call[Any]], *, using: str | None = None) -> list[UUID]:
+    """``submit_many`` for async views; see ``asubmit``."""
+    return await sync_to_async(submit_many)(jobs, using=using)
 
 
 @functools.cache

@@ -11,10 +11,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Generator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
 from pulse.client.client import Client
 from pulse.errors import PulseError
@@ -97,7 +98,8 @@ def _supervisor(
 ) -> Generator[subprocess.Popen[bytes]]:
     env = {key: value for key, value in os.environ.items() if not key.startswith("PULSE_")} | dict(settings)
     env["PYTHONPATH"] = os.pathsep.join(filter(None, (str(Path.cwd()), env.get("PYTHONPATH"))))
-    # If this process is killed, the kernel sends the supervisor a signal.
+    # If this process is killed, the kernel sends the supervisor a signal. It does so as well when the thread ends that
+    # has started it, so that is one that lasts.
     command = [
         sys.executable,
         "-m",
@@ -108,12 +110,17 @@ def _supervisor(
         "pulse_supervisor.main",
     ]
     command += ["--runtime-dir", str(home / "run"), "--state-dir", str(home / "state"), "--log-format", "json", *words]
-    with log.open("wb") as output:
-        server = subprocess.Popen(command, cwd=home, env=env, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
-    try:
-        yield server
-    finally:
-        _stop(server)
+    with ThreadPoolExecutor(1) as lasting:
+        with log.open("wb") as output:
+            server = lasting.submit(_start, command, home, env, output).result()
+        try:
+            yield server
+        finally:
+            _stop(server)
+
+
+def _start(command: Sequence[str], cwd: Path, env: Mapping[str, str], output: IO[bytes]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(command, cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
 
 
 @contextmanager

@@ -120,7 +120,7 @@ def _holder(row: Row) -> str:
         return f"standby of {_who(row)} (walsender {name}) by hot_standby_feedback, {xids}"
     if row["age_s"] is None:
         return f"{kind} {name} ({row['application']}, {row['state']}), {xids}"
-    return f"{kind} {name} of {row['user_name']} since {shown_s(row['age_s'])}, {xids}"
+    return f"{kind} {name} of {row['user_name']}, prepared {shown_s(row['age_s'])} ago, {xids}"
 
 
 def _end(row: Row) -> str:
@@ -138,7 +138,9 @@ def _end(row: Row) -> str:
 
 
 def _session(row: Row) -> str:
-    return f"{row['pid']} ({_who(row)}) is {row['state'] or 'at work'} since {shown_s(row['age_s'] or 0)}{_query(row)}"
+    return (
+        f"{row['pid']} ({_who(row)}) has been {row['state'] or 'at work'} for {shown_s(row['age_s'] or 0)}{_query(row)}"
+    )
 
 
 def _who(row: Row) -> str:

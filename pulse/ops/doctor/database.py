@@ -45,7 +45,7 @@ _SHORT_MS: Final = 5_000  # what pulse itself allows its statements
 def server(rows: Sequence[Row], _grace_s: float, *, shown: str) -> Finding:
     """Whether pulse works on this server."""
     (row,) = rows
-    who = f"PostgreSQL {row['version']} at {shown}"
+    who = f"PostgreSQL {row['version']}{f' at {shown}' if shown else ''}"
     wrong: list[str] = []
     warnings: list[str] = []
     if row["version_num"] < OLDEST:

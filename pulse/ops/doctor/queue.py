@@ -7,6 +7,7 @@ from typing import Final
 
 from pulse.common.text import headline, one_line, shell_word, similar_names
 from pulse.ops.doctor.finding import Finding, Row, State, list_some, shown_s, verdict_of
+from pulse.ops.job_text import where
 
 UNSEEN_S: Final = 60.0  # a watchdog notes its host every few seconds
 MANY_CRASHES: Final = 3
@@ -36,13 +37,14 @@ def leases(rows: Sequence[Row], grace_s: float) -> Finding:
     """RUNNING jobs that no worker runs."""
     wrong: list[str] = []
     for row in rows:
+        worker = f"worker {where(row['worker'])}"
         lapsed = row["lapsed"] and row["lapsed_s"] >= grace_s
         unseen = row["host_s"] is None or row["host_s"] >= max(grace_s, UNSEEN_S)
         if lapsed:
-            wrong.append(f"{row['worker']}: {_jobs(row['lapsed'])}, the lease lapsed {shown_s(row['lapsed_s'])} ago")
+            wrong.append(f"{worker}: {_jobs(row['lapsed'])}, the lease lapsed {shown_s(row['lapsed_s'])} ago")
         elif unseen:
             seen = "was never seen" if row["host_s"] is None else f"was last seen {shown_s(row['host_s'])} ago"
-            wrong.append(f"{row['worker']}: {_jobs(row['jobs'])}, and its host {seen}")
+            wrong.append(f"{worker}: {_jobs(row['jobs'])}, and its host {seen}")
     total = sum(row["jobs"] for row in rows)
     return verdict_of(
         "leases",
@@ -56,7 +58,11 @@ def leases(rows: Sequence[Row], grace_s: float) -> Finding:
 def topics(rows: Sequence[Row], grace_s: float, *, served: Collection[str] | None) -> Finding:
     """Topics with due jobs that no worker serves."""
     if served is None:
-        return Finding("topics", State.SKIPPED, "the dispatcher did not say which topics its workers serve")
+        return Finding(
+            "topics",
+            State.SKIPPED,
+            "the dispatcher did not say which topics its workers serve, or they may still be on their way",
+        )
     late = [row for row in rows if row["due_s"] >= min(grace_s, 5.0) and not row["is_paused"]]
     unserved = [
         f"topic {row['topic']!r}: a job has been due for {shown_s(row['due_s'])}"
@@ -197,7 +203,9 @@ def hosts(rows: Sequence[Row], grace_s: float) -> Finding:
     """Hosts that are not there any more."""
     longest_s = max(grace_s, UNSEEN_S)
     gone = [row for row in rows if row["age_s"] >= longest_s]
-    wrong = [f"{_host(row)}, and holds {_jobs(row['running'])}{_taken(row)}" for row in gone if row["running"]]
+    wrong = [
+        f"{_host(row)}, and holds {_jobs(row['running'])}{_of(row)}{_taken(row)}" for row in gone if row["running"]
+    ]
     quiet = [_host(row) + _taken(row) for row in gone if not row["running"] and row["lapsed"]]
     there = len(rows) - len(gone)
     return verdict_of(
@@ -215,6 +223,12 @@ def _host(row: Row) -> str:
     return f"host {row['host']} was last seen {shown_s(row['age_s'])} ago"
 
 
+def _of(row: Row) -> str:
+    """Of which workers: their names say more than the id of a host that nobody named."""
+    names: Sequence[str] = row["workers"]
+    return f", of {'worker' if len(names) == 1 else 'workers'} {', '.join(map(one_line, names))}" if names else ""
+
+
 def _taken(row: Row) -> str:
     lapsed = row["lapsed"]
     were = "was" if lapsed == 1 else "were"
@@ -230,11 +244,11 @@ def _jobs(number: int) -> str:
 
 
 def _pause(row: Row) -> str:
-    what = f"topic {row['topic']!r} is" if row["topic"] else "everything is"
+    what = f"topic {row['topic']!r}" if row["topic"] else "everything"
     by = f" by {row['paused_by']}" if row["paused_by"] else ""
     until = "until somebody resumes it" if row["left_s"] is None else f"for another {shown_s(row['left_s'])}"
     reason = f"; reason: {row['reason']}" if row["reason"] else ""
-    return f"{what} paused for {shown_s(row['age_s'])}{by}, {until}{reason}"
+    return f"{what} was paused {shown_s(row['age_s'])} ago{by}, {until}{reason}"
 
 
 def _ended(row: Row, number: int, one: str, many: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 from uuid import UUID
@@ -14,6 +15,7 @@ from pulse.protocol.answers import Database, FindingInfo, Process, StatusAnswer,
 
 _NAMES: Final = 60  # columns of the handlers that are named
 _YOUNG_S: Final = 60.0  # a process that restarted within it may still be in trouble
+ARRIVE_S: Final = 15.0  # after the dispatcher's start: its workers may still be on their way
 _KILLED: Final = "Else it is killed when its leases are over, and its jobs are tried again."
 AWAY: Final = (
     "Look whether the server runs and lets you in: psql with the same DSN; PULSE_DSN is what counts.",
@@ -43,10 +45,13 @@ def finding_of(told: FindingInfo) -> Finding:
 
 def processes(status: StatusAnswer, silent: Mapping[str, str]) -> Finding:
     """Supervisor, actors, pools and services."""
-    wrong = [f"the {who} does not answer: {one_line(why)}" for who, why in silent.items()]
+    starts = starting(status)
+    wrong = [f"the {who} does not answer: {one_line(why)}" for who, why in silent.items() if who not in starts]
     warnings: list[str] = []
     for process in (*(status.actors or ()), *(status.pools or ()), *(status.services or ())):
         restarts = f" ({count(process.restarts, 'restart')} so far)" if process.restarts else ""
+        if process.name in starts:
+            continue
         if process.state != "running":
             said = f"{one_line(process.name)} is {one_line(process.state)}{restarts}"
             (wrong if process.state == "failed" else warnings).append(said)
@@ -55,13 +60,37 @@ def processes(status: StatusAnswer, silent: Mapping[str, str]) -> Finding:
     supervisor = status.supervisor
     if supervisor is not None and supervisor.version != VERSION:
         warnings.append(f"the server is pulse {one_line(supervisor.version)}, this is {VERSION}")
-    known = (
-        "nobody answers"
-        if supervisor is None
-        else f"the supervisor (pid {supervisor.pid}), its actors and pools are at work"
+    known = "nobody answers" if supervisor is None else _at_work(supervisor.pid, starts)
+    advice: Sequence[str] = (
+        "pulse ctl status",
+        "pulse ctl logs",
+        "A dispatcher that hangs is restarted within seconds.",
     )
-    logs = ("pulse ctl logs", "A dispatcher that hangs is restarted within seconds.")
-    return verdict_of("processes", wrong, warnings, known, "pulse ctl status", *logs)
+    if len(silent) > 1:  # neither supervisor nor dispatcher
+        advice = ("pulse-supervisor starts a server.",)
+    return verdict_of("processes", wrong, warnings, known, *advice)
+
+
+def starting(status: StatusAnswer) -> Sequence[str]:
+    """
+    The processes that start for the first time: an ordinary start is no incident, and the supervisor limits its time.
+
+    A process that died, and starts again, is not among them.
+    """
+    every = (*(status.actors or ()), *(status.pools or ()), *(status.services or ()))
+    return [one.name for one in every if one.state == "starting" and not one.restarts]
+
+
+def dispatcher_up_s(status: StatusAnswer) -> float:
+    """For how long the dispatcher has been there; infinite where nobody knows."""
+    found = (one.uptime_s for one in status.actors or () if one.name == "dispatcher" and one.uptime_s is not None)
+    return next(found, math.inf)
+
+
+def _at_work(supervisor_pid: int | None, starts: Sequence[str]) -> str:
+    if starts:
+        return f"the supervisor (pid {supervisor_pid}) is starting {', '.join(map(one_line, starts))}"
+    return f"the supervisor (pid {supervisor_pid}), its actors and pools are at work"
 
 
 def database(seen: Database | None) -> Iterator[Finding]:
@@ -71,10 +100,10 @@ def database(seen: Database | None) -> Iterator[Finding]:
         yield Finding("database", State.WRONG, text, advice=AWAY)
 
 
-def workers(connected: Sequence[Worker]) -> Finding:
-    """Whether workers are there, and can work."""
+def workers(connected: Sequence[Worker], up_s: float) -> Finding:
+    """Whether workers are there, and can work; *up_s*: how long they have had to connect."""
     troubled = [found for worker in connected if (found := _trouble_of(worker)) is not None]
-    warnings = [] if connected else ["no worker is connected: no job is started"]
+    warnings = [] if connected or up_s < ARRIVE_S else ["no worker is connected: no job is started"]
     if connected and all(worker.draining for worker in connected):
         warnings.append("all workers drain: they take no more jobs")
     return verdict_of(

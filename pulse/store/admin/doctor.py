@@ -18,10 +18,10 @@ import asyncpg
 import msgspec
 
 from pulse.errors import PulseError, UnavailableError
-from pulse.store.admin.schema import SCHEMA_VERSION, is_development, schema_sql
+from pulse.store.admin.schema import SCHEMA_VERSION, is_development
 from pulse.store.connections.pool import Target, connect
 from pulse.store.failures import FAILURES, Meaning, meaning_of
-from pulse.store.statements import parse, texts
+from pulse.store.statements import parse, schema_sql, texts
 
 if TYPE_CHECKING:
     from asyncpg import Connection, Record

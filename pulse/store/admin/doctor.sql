@@ -366,10 +366,12 @@ FROM last l ORDER BY l.jobs DESC, l.name, l.topic LIMIT 100;
 -- name: queue_hosts :many
 -- What:    hosts that were here today, and when each was last seen.
 -- Args:    none.   Guard: none: reads; of what runs 20,000 jobs, of what lapsed the newest 10,000.
--- Returns: host, age_s, running (its jobs), lapsed (its attempts that were taken back within the last hour).
-SELECT h.host, h.age_s, coalesce(r.jobs, 0) AS running, coalesce(l.attempts, 0) AS lapsed
+-- Returns: host, age_s, running (its jobs), workers (names of three that hold them), lapsed (its attempts that were taken back
+--          within the last hour).
+SELECT h.host, h.age_s, coalesce(r.jobs, 0) AS running, coalesce(r.workers, '{}') AS workers, coalesce(l.attempts, 0) AS lapsed
 FROM (SELECT o.host, extract(epoch FROM clock_timestamp() - max(o.seen_at))::float8 AS age_s FROM pulse.hosts o GROUP BY o.host) AS h
-LEFT JOIN (SELECT split_part(j.locked_by, '/', 1) AS host, count(*) AS jobs
+LEFT JOIN (SELECT split_part(j.locked_by, '/', 1) AS host, count(*) AS jobs,
+                  (array_agg(DISTINCT split_part(j.locked_by, '/', 5)))[1:3] AS workers
            FROM (SELECT n.locked_by FROM pulse.jobs n WHERE n.status = 'RUNNING' LIMIT 20000) AS j GROUP BY 1) AS r ON r.host = h.host
 LEFT JOIN (SELECT split_part(a.worker, '/', 1) AS host, count(*) FILTER (WHERE a.outcome = 'lease_expired') AS attempts
            FROM (SELECT t.worker, t.outcome FROM pulse.attempts t

@@ -14,7 +14,7 @@ import asyncpg
 
 from pulse.errors import SchemaError, UnavailableError
 from pulse.store.admin.roles import become, grants_sql, standing
-from pulse.store.statements import STATEMENTS
+from pulse.store.statements import STATEMENTS, schema_sql
 
 if TYPE_CHECKING:
     from asyncpg import Connection, Record
@@ -25,17 +25,8 @@ RELEASES: Final = {1: "0.1.0.dev6"}
 SCHEMA_VERSION: Final = max(RELEASES)
 MIN_SERVER: Final = 150000
 LOCK_TIMEOUT_S: Final = 30  # how long to wait for another migration
-_PULSE: Final = Path(__file__).parents[2]
-_UPGRADES: Final = _PULSE / "store/upgrades"
+_UPGRADES: Final = Path(__file__).parents[1] / "upgrades"
 _NOT_INSTALLED: Final = (asyncpg.UndefinedTableError, asyncpg.InvalidSchemaNameError)
-
-
-def schema_sql() -> str:
-    """The text of schema.sql: beside the packages in a checkout, inside ``pulse`` in an installation."""
-    packaged = _PULSE / "schema.sql"
-    if packaged.is_file():
-        return packaged.read_text("utf-8")
-    return (_PULSE.parent / "schema.sql").read_text("utf-8")
 
 
 def _step_sql(version: int) -> str:

@@ -25,6 +25,24 @@ SELECT pg_advisory_xact_lock(hashtextextended('pulse schema', 0));
 SELECT set_config('lock_timeout', $1, true), set_config('statement_timeout', '0', true), set_config('search_path', 'pg_catalog, pg_temp', true);
 
 
+-- name: schema_settings :one
+-- What:    the settings that schema_limits changes, for a transaction that goes on after it.
+-- Args:    none.   Guard: none: reads.   Returns: lock_timeout, statement_timeout, search_path.
+SELECT current_setting('lock_timeout') AS lock_timeout, current_setting('statement_timeout') AS statement_timeout,
+    current_setting('search_path') AS search_path;
+
+
+-- name: schema_settings_again :one
+-- What:    set them again.
+-- Args:    $1 lock_timeout, $2 statement_timeout, $3 search_path.   Guard: none: this transaction only.   Returns: nothing of use.
+SELECT set_config('lock_timeout', $1, true), set_config('statement_timeout', $2, true), set_config('search_path', $3, true);
+
+
+-- name: schema_is_there :one
+-- What:    is a schema pulse installed, of whatever version?   Args: none.   Guard: none: reads.   Returns: is_there.
+SELECT to_regclass('pulse.schema_version') IS NOT NULL AS is_there;
+
+
 -- name: schema_standing :one
 -- What:    the connected role, the owner of the schema, and whether it has the roles of `pulse migrate --roles`.
 -- Args:    none.   Guard: none: reads.

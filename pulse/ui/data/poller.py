@@ -19,7 +19,7 @@ import structlog
 from pulse.errors import PulseError
 from pulse.ops.doctor.checks import CHECKS
 from pulse.ops.doctor.finding import Finding, counts
-from pulse.ops.doctor.running import findings
+from pulse.ops.doctor.running import findings, starting
 from pulse.ops.status import DISPATCHER_S, StatusAnswers
 from pulse.ops.worker_text import cpu_shares
 from pulse.protocol import answers as views
@@ -71,7 +71,14 @@ class SystemSnapshot:
         database = self.status.database
         if database is not None and not database.ok:
             return "the database is away"
-        return "the dispatcher does not answer" if "dispatcher" in self.silent else None
+        if "dispatcher" not in self.silent:
+            return None
+        return "the dispatcher is starting" if self.is_starting else "the dispatcher does not answer"
+
+    @property
+    def is_starting(self) -> bool:
+        """Whether the server has just been started, and the dispatcher does not answer yet."""
+        return "dispatcher" in self.silent and "dispatcher" in starting(self.status)
 
     @cached_property
     def charts(self) -> list[Chart]:
@@ -109,9 +116,11 @@ class SystemSnapshot:
     @property
     def health(self) -> str:
         """In one word: ``down``, ``wrong``, ``warning`` or ``good``."""
-        if self.cause is not None:
+        if self.cause is not None and not self.is_starting:
             return "down"
-        return self.findings[0].state.value if self.findings else "good"
+        if self.findings:
+            return self.findings[0].state.value
+        return "warning" if self.is_starting else "good"
 
     @property
     def summary(self) -> str:

@@ -11,7 +11,7 @@ from pulse.errors import PulseError
 from pulse.protocol import answers
 from pulse.ui.auth.sessions import UndoStep
 from pulse.ui.data.filters import seconds
-from pulse.ui.pages.common import ask, back, change, field, say_next, trouble
+from pulse.ui.pages.common import ask, back, change, field, say_next, standing_of, trouble
 from pulse.ui.rendering import page
 from pulse.ui.site import FORM
 from pulse.ui.view.formatting import foreign
@@ -22,7 +22,8 @@ async def show(request: Request) -> Response:
     try:
         gate = answers.read(answers.Gate, await ask(request, "dispatch.status"))
     except PulseError as error:
-        return await trouble(request, error, "gate.html", gate=None)
+        last = (await standing_of(request)).status.gate
+        return await trouble(request, error, "gate.html", gate=last)
     return await page(request, "gate.html", {"gate": gate})
 
 

@@ -15,7 +15,7 @@ from pulse.ops.bulk import ACTIONS, WAITING
 from pulse.ops.job_text import outcome_of, where
 from pulse.protocol import answers
 from pulse.protocol.answers import AttemptInfo, JobInfo
-from pulse.ui.pages.common import ask, id_of, permit, site_of, standing_of, trouble
+from pulse.ui.pages.common import ask, id_of, permit, site_of, trouble
 from pulse.ui.rendering import page
 from pulse.ui.view.job_line import progress_of, took_s
 
@@ -40,9 +40,7 @@ async def show(request: Request) -> Response:
     """The page of a job; why it does not run is asked where it waits or runs."""
     try:
         key = id_of(request.path_params["id"])
-        standing, job, why = await asyncio.gather(
-            standing_of(request), ask(request, "jobs.get", {"id": key}), _why(request, key)
-        )
+        job, why = await asyncio.gather(ask(request, "jobs.get", {"id": key}), _why(request, key))
         found = answers.read(JobInfo, answers.part(job, "job"))
     except PulseError as error:
         return await trouble(request, error)
@@ -60,7 +58,6 @@ async def show(request: Request) -> Response:
         "omitted": [str(one) for one in omitted],
         "verbs": verbs,
         "asks": asks,
-        "workers": standing.status.workers,
         "far": far,
         "parts_of": [] if found.concealed else [(name, text) for name in shown if (text := getattr(found, name))],
     }
@@ -114,7 +111,7 @@ def timeline(job: JobInfo) -> Iterator[TimelineMoment]:
     elif job.status in WAITING:
         yield TimelineMoment(job.next_run_at, "due", "now", note=f"attempt {job.attempts + 1} comes next")
     elif job.status == "COMPLETED":
-        by = "" if job.ran_by is None else f"by {where(job.ran_by)}"
+        by = "" if job.ran_by is None else f"by {where(job.ran_by, job.hosts)}"
         ran_s = took_s(job.started_at, job.completed_at)
         title = f"attempt {job.attempts}: completed"
         yield TimelineMoment(job.completed_at, title, "good", note=by, waited_s=waited_s, took_s=ran_s)

@@ -36,6 +36,9 @@ TABS: Final[Sequence[tuple[str, tuple[str, ...], str]]] = (
 )
 
 
+UNHANDLED_AT: Final = 5  # its tab is behind the others that wait, and only there where such jobs are
+WAITS: Final = {"Waiting": "ready", "Scheduled": "scheduled", "Retrying": "retrying", "Unhandled": "unhandled"}
+UNHANDLED: Final = "no handler named"  # how the error of a job begins that no worker has a handler for
 COUNT_S: Final = 0.4  # a page waits no longer for the numbers of its tabs: the next one may have them
 
 
@@ -52,24 +55,29 @@ class StateTab:
 def tabs_of(filters: Filters, standing: SystemSnapshot, found: FoundCounts | None = None) -> list[StateTab]:
     """The tabs; they keep all other filters. *found*: how many jobs match these, where there are some."""
     counts: Mapping[str, str] = _counts(standing) if _is_bare(filters) else {} if found is None else _found(found)
+    is_unhandled = filters.q == UNHANDLED
+    others = replace(filters, q="" if is_unhandled else filters.q, after="")
     made: list[StateTab] = []
     for name, statuses, due in TABS:
-        wanted = replace(filters, status=statuses, due=due, after="")
-        is_here = (set(filters.status), filters.due) == (set(statuses), due)
-        to = f"/jobs?{urlencode(wanted.query())}"
+        is_here = not is_unhandled and (set(filters.status), filters.due) == (set(statuses), due)
+        to = f"/jobs?{urlencode(replace(others, status=statuses, due=due).query())}"
         made.append(StateTab(name, to, is_here=is_here, number=counts.get(name, "")))
+    waiting = standing.status.waiting
+    if is_unhandled or (waiting is not None and waiting.unhandled):
+        wanted = replace(others, status=("PENDING", "RETRYING"), due="", q=UNHANDLED)
+        to = f"/jobs?{urlencode(wanted.query())}"
+        made.insert(UNHANDLED_AT, StateTab("Unhandled", to, is_here=is_unhandled, number=counts.get("Unhandled", "")))
     return made
 
 
 def _is_bare(filters: Filters) -> bool:
     """Whether nothing but a state is asked for."""
-    return replace(filters, status=(), due="").is_any
+    return replace(filters, status=(), due="", q="" if filters.q == UNHANDLED else filters.q).is_any
 
 
 def _found(found: FoundCounts) -> Mapping[str, str]:
     """The counts of a filter; where there may be more, that is said."""
-    state_of = {"Waiting": "ready", "Scheduled": "scheduled", "Retrying": "retrying"}
-    states = {name: state_of.get(name) or one[0].lower() for name, one, _ in TABS if one}
+    states = {name: WAITS.get(name) or one[0].lower() for name, one, _ in TABS if one}
     numbers = {name: int(getattr(found, state)) for name, state in states.items()}
     shown = {name: number(value) + "+" * (states[name] in found.least) for name, value in numbers.items()}
     return {"All": number(sum(numbers.values())) + "+" * bool(found.least), **shown}
@@ -80,7 +88,7 @@ def _counts(standing: SystemSnapshot) -> Mapping[str, str]:
     if status.jobs is None:
         return {}
     waits = status.waiting
-    some = {} if waits is None else {"Waiting": waits.ready, "Scheduled": waits.scheduled, "Retrying": waits.retrying}
+    some = {} if waits is None else {name: int(getattr(waits, state)) for name, state in WAITS.items()}
     whole = {name: status.jobs.get(one[0], 0) for name, one, due in TABS if len(one) == 1 and not due}
     return {name: number(value) for name, value in {"All": sum(status.jobs.values()), **some, **whole}.items()}
 

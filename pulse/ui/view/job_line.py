@@ -1,17 +1,15 @@
-"""What a row says of a job: for how long it runs or waits, how far it is, and which worker has it. Pure."""
+"""What a row says of a job: for how long it runs or waits, and how far it is. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Annotated
 
 import msgspec
 from markupsafe import Markup
 
 from pulse.common.text import duration
-from pulse.job import handler_process
 from pulse.ops.bulk import WAITING
-from pulse.protocol.answers import JobInfo, Worker
+from pulse.protocol.answers import JobInfo
 from pulse.ui.view.formatting import lasting, stamp
 
 
@@ -45,12 +43,3 @@ def progress_of(text: str | None) -> JobProgress | None:
         return msgspec.json.decode(text or "null", type=JobProgress)
     except (msgspec.DecodeError, RecursionError):
         return None
-
-
-def worker_name(identity: str | None, workers: Iterable[Worker] | None) -> str:
-    """A worker by name, pid and host: the host's name where it is connected, else its id."""
-    process = handler_process(identity or "")
-    if process is None:
-        return identity or ""
-    known = next((one.host for one in workers or () if one.identity == identity), None)
-    return f"{process.worker} (pid {process.pid} on {known or process.host})"

@@ -187,16 +187,19 @@ class Attempt:
         """Whether its handler has completed the job by a fenced transaction."""
         return self.fence is not None and self.fence.phase == "completed"
 
-    def fence_for(self, worker: str, told: Callable[[Attempt, FencePhase], None]) -> AttemptFence:
+    def fence_for(
+        self, worker: str, told: Callable[[Attempt, FencePhase], None], holds: Callable[[], bool] | None = None
+    ) -> AttemptFence:
         """
         The fence for its transactions, made when it is first wanted.
 
         Args:
             worker: Identity of the worker.
             told: Called with each new phase.
+            holds: Whether it holds its job, where no database knows; see ``AttemptFence``.
         """
         if self.fence is None:
-            self.fence = AttemptFence(worker, lambda: self.progress, partial(told, self))
+            self.fence = AttemptFence(worker, lambda: self.progress, partial(told, self), holds=holds)
         return self.fence
 
     def fenced_apart(self, phase: FencePhase) -> None:

@@ -44,7 +44,7 @@ def test_the_kernel_names_the_peer() -> None:
 
 def test_this_host_is_the_same_each_time() -> None:
     assert identity.this_host(None) == identity.this_host(None)
-    assert identity.this_host("box-7") == Host("box-7", processes.boot_id()[:16], processes.pid_namespace())
+    assert identity.this_host("box-7") == Host("box-7", processes.boot_id()[:16], processes.pid_namespace(), "box-7")
     assert "/" not in identity.this_host(None).id
 
 
@@ -65,7 +65,13 @@ def test_without_a_machine_id_the_host_name_does(
     if content is not None:
         path.write_text(content, "latin-1")
     monkeypatch.setattr(identity, "_MACHINE_IDS", (path,))
-    assert identity.this_host(None).id == socket.gethostname()[:64]
+    here = identity.this_host(None)
+    assert here.id == here.name == socket.gethostname()[:64]
+
+
+def test_the_name_of_this_host_is_the_one_that_its_operator_gave_it() -> None:
+    assert identity.this_host("alpha").name == "alpha"
+    assert identity.this_host(None).name == socket.gethostname()[:64]
 
 
 def test_sessions_differ_by_identity_and_by_boot() -> None:

@@ -14,7 +14,7 @@ import pytest
 import structlog
 from structlog.testing import capture_logs
 
-from pulse.errors import UnavailableError
+from pulse.errors import StatementError, UnavailableError
 from pulse.store.rows import Claim, Ending, EndingKind, ExpiredJob, from_s
 from pulse.store.store import Store
 from pulse.system.failure_log import FailureLog
@@ -36,6 +36,7 @@ from tests.support.store.helpers import (
     job,
     read,
 )
+from tests.support.store.refusing_kit import refusing
 from tests.support.waiting import until_async, until_blocked
 
 pytestmark = pytest.mark.heavy
@@ -274,3 +275,35 @@ async def test_what_has_expired_is_logged_though_the_answer_was_lost(
         assert await sweep.some(1) == 0
     (line,) = logged
     assert (line["event"], line["id"], line["outcome"]) == ("job_dead_lettered", str(UUID(bytes=late)), "expired")
+
+
+async def late(connection: Sql) -> bytes:
+    return await forge(connection, "PENDING", expires_at=datetime.now(UTC) - timedelta(seconds=1))
+
+
+async def aside(connection: Sql) -> set[bytes]:
+    return {row["job_id"].bytes for row in await connection.fetch("SELECT job_id FROM pulse.set_aside")}
+
+
+async def test_one_that_is_refused_is_set_aside_alone(store: Store, connection: Sql) -> None:
+    """While several are expired at once, nobody knows which of them it is."""
+    sweep = expiry._Sweep(store, FailureLog(structlog.get_logger()))
+    bad, good = [await late(connection) for _ in range(2)]
+    async with refusing(connection, {bad: "ZZ999"}, "DEAD_LETTERED"):
+        assert await sweep.some(2) is None
+        assert await aside(connection) == set()
+        assert await sweep.some(1) == 1
+    assert await aside(connection) == {bad}
+    assert (await read(connection, good))["status"] == "DEAD_LETTERED"
+
+
+@pytest.mark.usefixtures("own_database")
+async def test_a_statement_that_is_refused_without_a_late_job(store: Store, connection: Sql) -> None:
+    await connection.execute(
+        """
+        CREATE FUNCTION public.refuse() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE ''no''; END';
+        CREATE TRIGGER refuse BEFORE UPDATE ON pulse.jobs EXECUTE FUNCTION public.refuse();
+        """
+    )
+    with pytest.raises(StatementError, match="refuses expire_jobs"):
+        await expiry._Sweep(store, FailureLog(structlog.get_logger())).some(1)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from typing import Final
+from unittest.mock import AsyncMock
 from uuid import UUID
 
+import anyio
 import pytest
 
 from pulse.errors import UnavailableError
 from pulse.store.rows import Completion
 from pulse.store.store import Store
+from pulse_actors.watchdog.retention import WINDOW, retain
 from tests.support.store.helpers import (
     NOW,
     OTHER,
@@ -25,6 +28,7 @@ from tests.support.store.helpers import (
     history,
     read,
 )
+from tests.support.waiting import until_async
 
 FIRST: Final = bytes(16)
 LAST: Final = b"\xff" * 16
@@ -166,3 +170,29 @@ async def test_a_stale_success_deletes_nothing(store: Store, connection: Sql) ->
         one = await forge(connection, status, attempts=1, locked_by=WORKER, lease_until=NOW)
         assert await store.complete([Completion(one, 1, WORKER, None)], keep=False) == set()
     assert await count(connection) == len(STATUSES)
+
+
+@pytest.mark.usefixtures("own_database")
+async def test_a_refused_window_is_tried_in_smaller_ones(store: Store, connection: Sql, monkeypatch: Patch) -> None:
+    """At once, down to one job, which is skipped then: the others go."""
+    made = [UUID(int=number).bytes for number in range(1, 4)]  # of these ids nobody knows how old the job is
+    bad, *others = [await forge(connection, "COMPLETED", id=one, completed_at=at(-2e8)) for one in made]
+    await connection.execute(
+        f"""
+        CREATE FUNCTION public.refuse() RETURNS trigger LANGUAGE plpgsql AS
+            'BEGIN IF old.id = ''{UUID(bytes=bad)}'' THEN RAISE ''no''; END IF; RETURN old; END';
+        CREATE TRIGGER refuse BEFORE DELETE ON pulse.jobs FOR EACH ROW EXECUTE FUNCTION public.refuse();
+        """
+    )
+    forget = AsyncMock(wraps=store.forget)
+    monkeypatch.setattr(store, "forget", forget)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(retain, store, KEEP_S)
+
+        async def are_gone() -> bool:
+            return (await ids(connection)).isdisjoint(others)
+
+        await until_async(are_gone, "the others go")
+        tasks.cancel_scope.cancel()
+    assert await ids(connection) == {bad}
+    assert [call.args[1] for call in forget.await_args_list[:6]] == [WINDOW, 250, 31, 3, 1, 1]

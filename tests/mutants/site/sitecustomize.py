@@ -5,4 +5,4 @@ from __future__ import annotations
 import runpy
 from pathlib import Path
 
-runpy.run_path(str(Path(__file__).parents[1] / "hook.py"))["install"]()
+runpy.run_path(str(Path(__file__).with_name("hook.py")))["install"]()

@@ -95,6 +95,12 @@ def kinds(
 ) -> None: ...
 
 
+def full() -> None: ...
+
+
+def bare() -> None: ...
+
+
 def read(call: pulse.Call[Any]) -> dict[str, Any]:
     return app.handlers[call.name].parameters.decoded(json.loads(call.args))
 
@@ -130,6 +136,7 @@ def test_what_is_called_arrives(
 
 
 WRONG: Any = object()
+CONTEXT = pulse.Context(job_id=UUID(int=1), attempt=1, name="n", topic="t")
 
 
 @pytest.mark.parametrize(("call", "message"), [
@@ -138,11 +145,12 @@ WRONG: Any = object()
     (lambda: made(resize, "a", widht=3), "resize: there is no parameter 'widht'; did you mean 'width'?"),
     (lambda: made(resize, "a", zzz=3), "resize: there is no parameter 'zzz'; it takes path, width, size"),
     (lambda: made(resize, "a", path="b"), "resize: argument 'path' is given twice"),
+    (lambda: made(resize, CONTEXT, "a"), "resize: a call leaves the context out; the worker gives its own"),
     (lambda: made(resize, "a", 1, Size.LARGE), "resize: takes 2 arguments by position, not 3"),
     (lambda: made(resize, "a", size="m"), "resize: size is 'm'; allowed are s, l"),
     (lambda: made(order, [{"price": "1"}, {"price": "x"}]),
      "order: items[1].price is 'x'; allowed is a decimal number"),
-    (lambda: made(order, [], other=WRONG), "order: args are not JSON: Object of type object"),
+    (lambda: made(order, [], other=WRONG), "order: args are not JSON: 'other': Object of type object"),
     (lambda: made(order, [WRONG]), "order: items has no form in JSON (objects of type object have none)"),
     (lambda: made(kinds, most=0), "kinds: most is 0; allowed is a whole number, 1 or more"),
     (lambda: made(kinds, mode="medium"), "kinds: mode is 'medium'; allowed are fast, slow"),
@@ -155,6 +163,16 @@ def test_a_wrong_call_fails_where_it_is_written(call: Callable[[], object], mess
     with pytest.raises(BadRequestError) as caught:
         call()
     assert str(caught.value).startswith(message)
+
+
+def test_a_call_has_the_options_that_its_handler_declares() -> None:
+    """And no others: what a worker does with a job, the worker knows."""
+    own = pulse.App()
+    app.handler("full", topic="images", max_attempts=2, timeout_s=9, max_crashes=1, stall_s=3, backoff="fixed:1")(full)
+    own.handler("bare")(bare)
+    assert pulse.call(full).options == {"topic": "images", "max_attempts": 2, "timeout_s": 9.0}
+    assert pulse.call(bare).options == {}
+    assert len({pulse.call(full), pulse.call(full)}) == 1
 
 
 def test_only_a_handler_is_called() -> None:

@@ -38,10 +38,10 @@ class Told(NamedTuple):
 
 
 JOB_KEYS = (*answers.job(), "history")
-GATE = Told("dispatch.status", ("paused", "reason", "topics"), "all topics paused since 3 d: maintenance")
+GATE = Told("dispatch.status", ("paused", "reason", "topics"), "all topics paused 3 d ago: maintenance")
 SCHEDULED = Told("schedules.get", ("id", "name", "cron", "next_run_at"), f"{SCHEDULE}\nname       report\n")
 READING = {
-    "ctl status": Told("status", tuple(sorted(MINIMUM_KEYS)), "gate        all topics paused since 3 d: maintenance"),
+    "ctl status": Told("status", tuple(sorted(MINIMUM_KEYS)), "gate        all topics paused 3 d ago: maintenance"),
     "ctl jobs list": Told("jobs.list", ("jobs", "next"), f"{JOB}  DEAD_LETTERED  resize"),
     f"ctl jobs get {JOB}": Told("jobs.get", JOB_KEYS, f"{JOB}\nstatus       DEAD_LETTERED\n"),
     f"ctl jobs why {JOB}": Told("jobs.why", ("id", "status", "reasons"), 'Topic "images" is paused since 2030'),
@@ -128,7 +128,7 @@ class TestOutput:
     def test_the_gate(self, server: FakeDispatcher) -> None:
         done = pulse(server.directory, "ctl dispatch pause --topic images --reason 'new disks'")
         assert server.bodies("dispatch.pause") == [{"topic": "images", "reason": "new disks"}]
-        assert done.out.startswith("all topics paused since 3 d: maintenance\ntopic images paused since ")
+        assert done.out.startswith("all topics paused 3 d ago: maintenance\ntopic images paused ")
         pulse(server.directory, "ctl dispatch pause --for 10m")
         pulse(server.directory, "ctl dispatch pause --until 2030-01-01")
         assert server.bodies("dispatch.pause")[1:] == [
@@ -420,7 +420,8 @@ def soonest(directory: Path, line: str, within_s: float = 2.0) -> Done:
 
 
 class TestNobodyAnswers:
-    def test_the_places_are_listed(self, directory: Path) -> None:
+    def test_the_places_are_listed(self, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("TMPDIR", str(directory))  # a server of this user's may have used the usual one
         done = pulse(directory, "ctl jobs list")
         assert (done.code, done.out, done.err.count("\n")) == (3, "", 1)
         assert f"looked at {directory}/pulse.sock, /run/pulse/pulse.sock" in done.err

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from pulse.cli.server import ServerHandle, nobody_of
-from pulse.client.discovery import UnansweredError
-from pulse.errors import UnavailableError
+from pulse.cli.server import ServerHandle, _client_at, nobody_of
+from pulse.client.discovery import LocalSocket, Refusal, UnansweredError
+from pulse.errors import NobodyAnswersError, UnavailableError
 
 
 def test_the_config_file_is_read_where_there_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -25,6 +25,20 @@ def test_the_config_file_is_read_where_there_is_one(tmp_path: Path, monkeypatch:
     assert ServerHandle(None, 1.0)._socket() == Path("/run/a/pulse.sock")
     monkeypatch.setenv("PULSE_CONFIG", str(named))
     assert ServerHandle(None, 1.0)._socket() == Path("/run/b/pulse.sock")
+
+
+def test_a_supervisor_is_not_asked_from_elsewhere() -> None:
+    with pytest.raises(NobodyAnswersError, match="on its own machine: tls://localhost:1 leads to jobs only"):
+        ServerHandle(None, 1.0, "tls://localhost:1").ask_supervisor("status")
+
+
+def test_nobody_is_asked_where_others_may_write(tmp_path: Path) -> None:
+    """Any of them could listen there; a directory that the user has named may be shared with a group."""
+    tmp_path.chmod(0o770)
+    refusals: list[Refusal] = []
+    for named in (False, True):
+        assert _client_at(LocalSocket(tmp_path / "supervisor.sock", named), 0.0, refusals) is None
+    assert ["writable by others" in one.reason for one in refusals] == [True, False]
 
 
 def test_all_that_went_wrong_is_said() -> None:

@@ -7,6 +7,7 @@ import math
 import os
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -134,6 +135,13 @@ def test_an_error_of_tls_is_told_in_its_words() -> None:
 ])  # fmt: skip
 def test_how_long_a_server_is_waited_for(when_down: str | None, found: Patience) -> None:
     assert discovery.patience(when_down, None, 30.0, {discovery.CONNECT_TIMEOUT: "3s"}) == found
+
+
+def test_what_is_no_choice() -> None:
+    wrong: Any
+    for wrong, said in (("wiat", "when_down is 'wiat'"), (5, "when_down is of type int"), (True, "of type bool")):
+        with pytest.raises(ConfigError, match=f"{said}: 'fail', 'wait' or a DSN"):
+            discovery.patience(wrong, None, 30.0, {})
 
 
 def test_until_when() -> None:

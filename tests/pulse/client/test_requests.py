@@ -30,6 +30,9 @@ async def resize(path: str) -> None:
     """Only submitted here."""
 
 
+def many() -> None: ...
+
+
 def sent(request: Request[Any]) -> Any:
     (frame,) = FrameReader().feed(request.encode(1, protocol.MAX_FRAME_BYTES))
     return decode_body(CLIENT_KINDS[frame.kind], frame)
@@ -72,6 +75,27 @@ def test_a_submit_says_what_was_said() -> None:
     assert body["jobs"][0]["args"] == '{"x":1}'
 
 
+def test_what_the_handler_declares_is_sent_with_it() -> None:
+    """Workers may not have told yet; what the caller gives wins, and of a name nothing is known."""
+    pulse.App().handler("many", topic="images", max_attempts=2, timeout_s=9)(many)
+    jobs: list[Any] = [
+        pulse.call(many),
+        {"name": many, "topic": None},
+        {"name": many, "topic": "t", "max_attempts": 1},
+        {"name": "many"},
+    ]
+    sent_jobs = sent(requests.submit(jobs)).jobs
+    assert [(one.topic, one.max_attempts, one.timeout_s) for one in sent_jobs] == [
+        ("images", 2, 9.0), ("images", 2, 9.0), ("t", 1, 9.0), (None, None, None)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("jobs", [None, 5, "ab", b"a", {"name": "a"}, pulse.Call("a", "{}"), resize])
+def test_jobs_are_a_list(jobs: Any) -> None:
+    with pytest.raises(BadRequestError, match=f"jobs must be a list of calls or mappings, not {type(jobs).__name__}$"):
+        requests.submit(jobs)
+
+
 def test_who_has_no_id_gets_one() -> None:
     body: Any = requests.submit([{"name": "a"}, {"name": "b", "id": JOB}, {"name": "c", "id": None}]).body
     first, second, third = [job["id"] for job in body["jobs"]]
@@ -84,9 +108,9 @@ def test_who_has_no_id_gets_one() -> None:
     ({"name": "a", "args": [1]}, "args must be an object of keyword arguments, not list"),
     ({"name": "a", "args": "{}"}, "args must be an object of keyword arguments, not str"),
     ({"name": "a", "args": {"x": float("nan")}}, "args are not JSON: "),
-    ({"name": "a", "args": {"x": {1}}}, "args are not JSON: Object of type set"),
-    ({"name": "a", "args": {"x": "\0"}}, "args are not storable: it contains a NUL character"),
-    ({"name": "a", "args": {"x": "\ud800"}}, "args are not storable: it contains a lone surrogate"),
+    ({"name": "a", "args": {"x": {1}}}, "args are not JSON: 'x': Object of type set"),
+    ({"name": "a", "args": {"x": "\0"}}, "args are not storable: 'x': it contains a NUL character"),
+    ({"name": "a", "args": {"x": "\ud800"}}, "args are not storable: 'x': it contains a lone surrogate"),
     ({"name": "a", "id": "not a uuid"}, "not a UUID: 'not a uuid'"),
     ({"name": "a", "id": 7}, "not a UUID: 7"),
     ({"name": "a", "run_at": datetime(2030, 1, 1)}, "run_at has no time zone"),  # noqa: DTZ001 - what is tested
@@ -127,9 +151,12 @@ def test_what_cannot_be_sent() -> None:
     request = requests.submit([{"name": "a", "args": {"x": "y" * 2000}}])
     with pytest.raises(TooLargeError, match=r"the request has 20\d\d bytes; the server accepts 1000"):
         request.encode(1, 1000)
-    for value in [object(), "\ud800", 2**70, {1}]:
+    for value in ["\ud800", 2**70]:
         with pytest.raises(BadRequestError, match="a value cannot be sent"):
             requests.raw("ping", {"x": value}, repeatable=True).encode(1, 1000)
+    for value, place in ((object(), "x is of type object"), ([1, {"a": {1}}], r"x\[1\]\.a is of type set")):
+        with pytest.raises(BadRequestError, match=f"^ping: {place}, which cannot be sent$"):
+            requests.raw("ping", {"y": [None, b"1", 1.5], "x": value}, repeatable=True).encode(1, 1000)
 
 
 def test_lists_are_filtered() -> None:

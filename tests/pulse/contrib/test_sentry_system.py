@@ -12,6 +12,8 @@ from typing import Any, Final
 
 import pytest
 
+from pulse.contrib.sentry import install
+from pulse.errors import HandlerError
 from tests.support.servers.fake_server import Peer, job
 from tests.support.systems.worker_kit import args, at_work
 from tests.support.waiting import until
@@ -83,6 +85,12 @@ def end(child: Peer, *jobs: list[Any]) -> None:
 def value_of(event: dict[str, Any]) -> str:
     found: str = event["exception"]["values"][-1]["value"]
     return found
+
+
+def test_it_reports_for_an_app() -> None:
+    wrong: Any = "shop:app"
+    with pytest.raises(HandlerError, match=r"sentry: app is 'shop:app'; a pulse\.App is allowed"):
+        install(wrong)
 
 
 def test_attempts_that_run_at_once_share_nothing(child: Peer, sink: Sink) -> None:

@@ -323,6 +323,34 @@ def test_the_loop_goes_on(backend: str, directory: Path) -> None:
     anyio.run(run, backend=backend)
 
 
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_submits_do_not_queue_up_before_a_database_that_is_silent(
+    backend: str, nowhere: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each ends in its own time, though the first one still waits for a connection."""
+    monkeypatch.setattr(fallback, "CONNECT_S", 0.1)
+    said: list[str] = []
+
+    async def submit(client: pulse.AsyncClient) -> None:
+        with pytest.raises(NobodyAnswersError) as caught:
+            await client.submit("a")
+        said.append(caught.value.message)
+
+    async def run() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as listener:  # it never accepts
+            dsn = f"postgresql://me@127.0.0.1:{listener.getsockname()[1]}/x"
+            async with (
+                pulse.connect(nowhere, when_down=dsn, timeout_s=0.2) as client,
+                anyio.create_task_group() as group,
+            ):
+                for _ in range(3):
+                    group.start_soon(submit, client)
+
+    anyio.run(run, backend=backend)
+    assert len(said) == 3
+    assert all(one.endswith("; the database has not answered within 0.3 s") for one in said)
+
+
 def test_no_driver(nowhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hide({"psycopg", "asyncpg"}, monkeypatch)
     with pytest.raises(

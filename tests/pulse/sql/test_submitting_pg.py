@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import asyncpg
+import django.db  # type: ignore[import-untyped]
+import psycopg
 import pytest
+import sqlalchemy
+import sqlalchemy.orm
+from sqlalchemy.ext import asyncio as sqlalchemy_asyncio
 
 import pulse
 from pulse.encryption import FernetCodec
 from pulse.errors import BadRequestError, ConflictError, ForbiddenError, SchemaError, TransactionError
 from tests.pulse.sql.connections import KINDS, Peer, peer
-from tests.support.servers.bouncer import bouncer
 from tests.support.servers.postgres import Postgres
 from tests.support.store.helpers import Sql
 
@@ -28,6 +32,9 @@ TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 @app.handler("resize")
 async def resize(ctx: pulse.Context, path: str, width: int = 64) -> None: ...
+
+
+async def many() -> None: ...
 
 
 @pytest.fixture(scope="module")
@@ -93,6 +100,16 @@ async def test_all_options(kind: str, dsn: str, connection: Sql) -> None:
     assert (later["expires_at"] - later["submitted_at"]).total_seconds() == pytest.approx(90, abs=1)
 
 
+async def test_a_function_is_enough(dsn: str, connection: Sql) -> None:
+    """Without any worker: with its options it waits where workers will look for it."""
+    app.handler("many", topic="images", max_attempts=2, timeout_s=9)(many)
+    async with peer("psycopg", dsn) as mine:
+        await mine.submit(pulse.call(many))
+        await mine.submit(many)
+    rows = await connection.fetch("SELECT topic, max_attempts, timeout_s FROM pulse.jobs")
+    assert [tuple(row) for row in rows] == [("images", 2, 9.0)] * 2
+
+
 async def test_with_autocommit_it_is_there_at_once(dsn: str, connection: Sql) -> None:
     async with peer("psycopg", dsn) as mine:
         await mine.submit("now")
@@ -110,7 +127,7 @@ async def test_args_are_encrypted(dsn: str, connection: Sql) -> None:
 @pytest.mark.parametrize(("options", "said"), [
     ({"priority": 101}, "jobs[0].priority is 101; allowed is a whole number from -100 to 100"),
     ({"priority": True}, "jobs[0].priority is True; allowed is a whole number from -100 to 100"),
-    ({"priority": object()}, "a value cannot be sent: can not serialize 'object' object"),
+    ({"priority": object()}, "jobs[0].priority is of type object, which cannot be sent"),
     ({"topic": "a\0"}, "a value cannot be sent: it contains a NUL character"),
     ({"timeout_s": float("nan")}, "jobs[0].timeout_s is nan; allowed is a number above 0, up to 1,000,000,000"),
     ({"expires_at": 1e12}, "jobs[0].expires_at is 1000000000000.0; allowed is a number from "),
@@ -175,14 +192,68 @@ async def test_a_role_without_rights(dsn: str, connection: Sql) -> None:
         await connection.execute("DROP OWNED BY stranger_of_sql; DROP ROLE stranger_of_sql")
 
 
-@pytest.mark.parametrize("kind", ["psycopg", "psycopg async", "asyncpg"])
+@pytest.mark.parametrize("kind", ["psycopg", "psycopg async", "asyncpg", "SQLAlchemy", "SQLAlchemy async"])
 async def test_a_closed_connection(kind: str, dsn: str) -> None:
+    """Sessions and Django's connections open another one."""
     async with peer(kind, dsn) as mine:
         closing = mine.close()
         if mine.is_async:
             await closing
         with pytest.raises(TransactionError, match="the connection is closed"):
             await mine.submit("n")
+
+
+async def test_a_connection_that_was_given_back(dsn: str) -> None:
+    async with asyncpg.create_pool(dsn, min_size=1, max_size=1) as pool:
+        async with pool.acquire() as lent:
+            await pulse.sql.submit_async(lent, "n")
+        with pytest.raises(TransactionError, match="the connection is closed"):
+            await pulse.sql.submit_async(lent, "n")
+
+
+@pytest.mark.parametrize(("kind", "spoil", "message"), [
+    ("SQLAlchemy", lambda mine: mine.invalidate(), "the transaction has failed before: roll it back, then submit"),
+    ("Session", lambda mine: mine.rollback(), "Can't operate on closed transaction"),
+    ("Django", lambda mine: mine.set_rollback(True), "the transaction has failed before: roll it back, then submit"),
+    ("Django", lambda mine: mine.close(), "the connection is closed"),
+])  # fmt: skip
+async def test_what_the_driver_refuses(
+    kind: str, spoil: Callable[[Any], None], message: str, dsn: str, connection: Sql
+) -> None:
+    """Without a word of the database: a transaction that is spoiled, or over."""
+    async with peer(kind, dsn) as mine:
+
+        async def spoil_it() -> None:
+            spoil(mine.connection)
+
+        with pytest.raises(TransactionError, match=message):
+            await together(mine, spoil_it, lambda: mine.submit("n"))
+        await mine.submit("goes on")
+        if "Django" not in kind:
+            mine.connection.commit()
+    assert await names(connection) == ["goes on"]
+
+
+async def test_another_database() -> None:
+    with sqlalchemy.create_engine("sqlite://").connect() as there, sqlalchemy.orm.Session(there) as session:
+        for one in (there, session):
+            with pytest.raises(SchemaError, match="the connection is one to sqlite: jobs are in PostgreSQL"):
+                pulse.sql.submit(one, "n")
+
+
+async def test_what_makes_connections_is_none(dsn: str) -> None:
+    """A job would be submitted beside the caller's transaction."""
+    engine = sqlalchemy.create_engine("postgresql+psycopg://")
+    makers: list[Any] = [engine, sqlalchemy.orm.sessionmaker(engine), engine.pool]
+    with psycopg.connect(dsn) as opened, opened.cursor() as cursor:
+        for one in (*makers, cursor, django.db.connections):
+            with pytest.raises(BadRequestError, match="is no connection; a psycopg connection, a SQLAlchemy"):
+                pulse.sql.submit(one, "n")
+    async with asyncpg.create_pool(dsn, min_size=0) as pool:
+        async_engine = sqlalchemy_asyncio.create_async_engine("postgresql+asyncpg://")
+        for one in (pool, async_engine, sqlalchemy_asyncio.async_sessionmaker(async_engine)):
+            with pytest.raises(BadRequestError, match="is no connection; a connection of asyncpg"):
+                await pulse.sql.submit_async(one, "n")
 
 
 async def test_what_is_no_connection(dsn: str) -> None:
@@ -199,12 +270,6 @@ async def test_what_is_no_connection(dsn: str) -> None:
             else:
                 with pytest.raises(BadRequestError, match=r"blocks: use `pulse\.sql\.submit"):
                     await pulse.sql.submit_async(mine.connection, "n")
-
-
-@pytest.fixture
-def pooled(newest_server: Postgres) -> Iterator[tuple[str, str]]:
-    with newest_server.database() as dsn, bouncer(dsn, "transaction") as pooled:
-        yield dsn, pooled
 
 
 @pytest.mark.process

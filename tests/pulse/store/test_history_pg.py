@@ -12,6 +12,7 @@ import copy
 import hashlib
 import itertools
 import json
+import uuid
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -53,6 +54,9 @@ _HISTORY: Final = """
     SELECT uuid_send(job_id) AS job_id, attempt, worker, started_at, ended_at, outcome, error, exit_code, progress
     FROM pulse.attempts"""
 _NOTES: Final = "SELECT action, jobs FROM pulse.audit ORDER BY id"
+_EFFECT: Final = "INSERT INTO pulse.audit (action, jobs, uid) VALUES ('effect', 1, 0)"  # into a table that is compared
+_COMPLETE: Final = "SELECT pulse.complete_attempt($1, $2, $3, $4, $5)"
+_COMPLETED_AT: Final = "SELECT completed_at FROM pulse.jobs WHERE uuid_send(id) = $1"  # by the clock of the database
 PRIORITIES: Final = (-1, 0, 1)
 BACK_S: Final = 0.001  # cursors are floats: go on a little before
 Act: TypeAlias = Callable[[Acting], Awaitable[T]]
@@ -243,6 +247,31 @@ class StoreMachine(RuleBasedStateMachine):
     def _complete(self, completions: list[Completion]) -> None:
         closed = self.do(self.store.complete(completions, now=self.now))
         assert closed == self.model.complete(completions, self.now)
+
+    @precondition(lambda self: self.tokens)
+    @rule(pick=places, result=json_text, progress=json_text, fails=fails)
+    def complete_by_a_handler(self, pick: int, result: str | None, progress: str | None, fails: bool) -> None:
+        """In its own transaction: its effect is there with the end of the job, or neither is."""
+        [token] = self.some_tokens([pick])
+        done = self.model.is_held(token) and not fails
+        refused = pytest.raises((asyncpg.PostgresError, LookupError), match=r"no longer holds job|the handler fails")
+        with contextlib.nullcontext() if done else refused:
+            self.do(self._complete_by_handler(token, result, progress, fails=fails))
+        if done:
+            at = self.do(self.database.connection.fetchval(_COMPLETED_AT, token.id))
+            self.model.complete([Completion(*token, result, progress)], at)
+            self.notes.append(("effect", 1))
+
+    async def _complete_by_handler(
+        self, token: Fence, result: str | None, progress: str | None, *, fails: bool
+    ) -> None:
+        connection = self.database.connection
+        async with connection.transaction():
+            await connection.execute(_EFFECT)
+            key = (uuid.UUID(bytes=token.id), token.attempt, token.worker)
+            await connection.execute(_COMPLETE, *key, result, progress)
+            if fails:
+                raise LookupError("the handler fails")
 
     @precondition(lambda self: self.tokens)
     @rule(

@@ -12,7 +12,8 @@ import pytest
 
 import pulse.store
 from pulse.job import TRANSITIONS, Status
-from pulse.store.statements import STATEMENTS, Statement, parse
+from pulse.store import statements
+from pulse.store.statements import STATEMENTS, Statement, parse, schema_sql
 from tests.mutants import sql_operators
 from tests.mutants.tables import tabled
 from tests.support.checking.every import every
@@ -92,7 +93,8 @@ def test_the_fenced_statements_are_these() -> None:
 
 
 def test_every_statement_is_used() -> None:
-    trees = [ast.parse(path.read_text("utf-8")) for path in STORE.rglob("*.py")]
+    users = [*STORE.rglob("*.py"), *(STORE.parent / "contrib" / "django").rglob("*.py")]
+    trees = [ast.parse(path.read_text("utf-8")) for path in users]
     asked = {name for tree in trees for node in ast.walk(tree) for name in _asked_for(node)}
     assert sorted(STATEMENTS.keys() - asked) == []
 
@@ -170,3 +172,13 @@ def test_parse_refuses(text: str, reason: str) -> None:
     """A statement or fragment that is malformed, has a taken name, or is not alone in its block is refused."""
     with pytest.raises(ValueError, match=reason):
         parse(text)
+
+
+def test_schema_sql_of_an_installation(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """In an installation the file is inside the package, and wins over one beside it."""
+    (tmp_path / "pulse").mkdir()
+    (tmp_path / "schema.sql").write_text("-- beside")
+    monkeypatch.setattr(statements, "_PULSE", tmp_path / "pulse")
+    assert schema_sql() == "-- beside"
+    (tmp_path / "pulse" / "schema.sql").write_text("-- inside")
+    assert schema_sql() == "-- inside"

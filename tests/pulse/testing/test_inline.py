@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 import anyio
@@ -163,6 +164,23 @@ def test_what_ends_the_test_is_no_outcome(inline: Inline) -> None:
 
     with pytest.raises(pytest.fail.Exception, match="from within"):
         Inline(inner).run(fail)
+
+
+NO_APP: Any = None
+NO_NUMBER: Any = "1h"
+
+
+@pytest.mark.parametrize(("call", "message"), [
+    (lambda: Inline(NO_APP), "^inline: app is None; a pulse.App is allowed$"),
+    (lambda: Inline(app, backend="curio"), "^inline: backend is 'curio'; 'asyncio' and 'trio' are allowed$"),
+    (lambda: Inline(app).advance(NO_NUMBER), "^advance: unsupported type .*: str; numbers are allowed$"),
+    (lambda: Inline(app).advance(math.nan), "^advance: cannot convert float NaN .*; numbers are allowed$"),
+    (lambda: Inline(app).advance(hours=1, minutes=-61), "^advance: -60 s would be back; 0 and more are allowed$"),
+    (lambda: Inline(app).submitted(resize, path=object()), "^submitted: args has no form in JSON"),
+])  # fmt: skip
+def test_a_mistake_in_a_test_is_one_clear_error(call: Callable[[], object], message: str) -> None:
+    with pytest.raises(pulse.PulseError, match=message):
+        call()
 
 
 def test_a_job_without_an_end_is_an_error(inline: Inline) -> None:

@@ -9,7 +9,7 @@ import pytest
 from psycopg.rows import dict_row
 
 import pulse
-from pulse.errors import InlineError
+from pulse.errors import ForbiddenError, InlineError, SchemaError, TransactionError
 from pulse.testing import run_submitted, run_submitted_async, submitted, submitted_async
 from tests.pulse.sql.connections import KINDS, Peer, peer
 from tests.support.servers.postgres import Postgres
@@ -104,8 +104,42 @@ def test_the_first_is_the_most_urgent_and_what_they_submit_runs_too(dsn: str) ->
         assert repr(submitted(connection)) == "<no job(): nothing was submitted>"
 
 
+async def _ask_a_failed_transaction(mine: Peer) -> None:
+    async with mine.begin():
+        with pytest.raises(Exception, match="division by zero"):
+            await mine.execute("SELECT 1 / 0")
+        await _submitted(mine)
+
+
+@pytest.mark.parametrize("kind", list(KINDS))
+async def test_what_cannot_be_asked(kind: str, dsn: str, empty_dsn: str) -> None:
+    """One clear error each, as of ``pulse.sql``."""
+    async with peer(kind, dsn) as mine:
+        with pytest.raises(pulse.BadRequestError, match=r"^pulse\.testing: a .* (is async|blocks): use `"):
+            submitted(mine.connection) if mine.is_async else await submitted_async(mine.connection)
+        with pytest.raises(TransactionError, match="the transaction of the test has failed before: roll it back"):
+            await _ask_a_failed_transaction(mine)
+    async with peer(kind, empty_dsn) as mine:
+        with pytest.raises(SchemaError, match="does not exist: this database is not pulse's"):
+            await _run(mine)
+
+
+async def test_roles_of_an_application_are_not_enough(dsn: str, connection: Sql) -> None:
+    await connection.execute("CREATE ROLE stranger_of_tests; GRANT USAGE ON SCHEMA pulse TO stranger_of_tests")
+    try:
+        async with peer("psycopg", dsn) as mine:
+            await mine.execute("SET ROLE stranger_of_tests")
+            with pytest.raises(ForbiddenError, match=r"permission denied .* as the owner of the schema may"):
+                await _submitted(mine)
+    finally:
+        await connection.execute("DROP OWNED BY stranger_of_tests; DROP ROLE stranger_of_tests")
+
+
 async def test_what_is_no_connection_is_refused() -> None:
-    with pytest.raises(pulse.BadRequestError, match=r"^a str is no connection that pulse\.sql knows$"):
-        submitted("dsn")
-    with pytest.raises(pulse.BadRequestError, match=r"^a str is no connection that pulse\.sql knows$"):
-        await submitted_async("dsn")
+    for one in ("dsn", None):
+        with pytest.raises(
+            pulse.BadRequestError, match=r"^pulse\.testing: a \w+ is no connection; a psycopg connection"
+        ):
+            submitted(one)
+        with pytest.raises(pulse.BadRequestError, match=r"^pulse\.testing: a \w+ is no connection; a connection of"):
+            await submitted_async(one)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -9,10 +11,11 @@ import psycopg
 import pytest
 
 import pulse
-from pulse.testing import Inline, PulseServer
+from pulse.testing import Inline, PulseServer, running_pulse
 from tests.support.apps.kit_app import app, ends, hang, report, slow
 from tests.support.checking.every import every
 from tests.support.servers.embedded_kit import needs_postgres
+from tests.support.servers.postgres import Postgres
 from tests.support.waiting import is_alive, until
 
 pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.system, needs_postgres]
@@ -142,6 +145,28 @@ def test_a_frozen_worker_loses_its_jobs(pulse_server: PulseServer) -> None:
     assert (job.attempts, [one.outcome for one in job.history]) == (2, ["lease_expired"])
 
 
+def test_time_does_not_go_back(pulse_server: PulseServer) -> None:
+    with pytest.raises(pulse.BadRequestError, match="advance: -60 s would be back"):
+        pulse_server.advance(-60)
+
+
+def test_the_app_of_a_server_is_one() -> None:
+    wrong: Any = None
+    with pytest.raises(pulse.HandlerError, match="pulse_server: app is None; MODULE:APP, or a"), running_pulse(wrong):
+        pytest.fail("it has started")
+
+
+@pytest.mark.rest
+def test_it_outlives_the_thread_that_started_it() -> None:
+    """As the thread of a fixture may end before the tests do."""
+    with contextlib.ExitStack() as stack, ThreadPoolExecutor(1) as thread:
+        server = thread.submit(stack.enter_context, running_pulse("tests.support.apps.kit_app:app")).result()
+        thread.shutdown()
+        server.client.submit(ends, {"kind": "ok"})
+        server.run_until_idle(WITHIN_S)
+        assert [job.result for job in server.submitted(ends)] == [1]
+
+
 def test_what_does_not_end_is_named(pulse_server: PulseServer) -> None:
     pulse_server.client.submit(hang, {"first": 5})
     with pytest.raises(TimeoutError, match=r"(?s)after 0\.05 s:\nhang\(first=5\) (RUNNING|PENDING)"):
@@ -200,3 +225,12 @@ def test_its_database_is_at_hand(pulse_server: PulseServer) -> None:
         pulse.sql.submit(connection, pulse.call(ends, "nothing"))
     pulse_server.run_until_idle()
     assert pulse_server.submitted(ends)[0].status == "COMPLETED"
+
+
+def test_it_works_on_a_database_of_the_tests(newest_server: Postgres) -> None:
+    """It installs the schema there."""
+    with newest_server.database(installed=False) as dsn, running_pulse(app, dsn=dsn) as server:
+        with psycopg.connect(dsn) as connection:
+            pulse.sql.submit(connection, pulse.call(ends, "nothing"))
+        server.run_until_idle()
+        assert (server.dsn, [job.status for job in server.submitted()]) == (dsn, ["COMPLETED"])

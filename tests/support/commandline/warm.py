@@ -24,7 +24,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from tests.mutants.hook import SOURCE
+from tests.mutants.site.hook import SOURCE
 
 ROOT: Final = Path(__file__).resolve().parents[3]
 PIPE_BYTES: Final = 65536  # what a pipe takes without a reader

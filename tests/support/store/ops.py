@@ -25,9 +25,12 @@ EXPIRES_S: Final = 2 * LATER_S  # until then the job may be claimed; expiry alon
 STAGES: Final = ("absent", "PENDING", "RETRYING", "RUNNING", "COMPLETED")
 _STATE: Final = """
     SELECT jsonb_build_object(
-        'job', (SELECT to_jsonb(j) - '{id,topic}'::text[] FROM pulse.jobs j WHERE j.id = $1),
-        'history', (SELECT jsonb_agg(to_jsonb(a) - 'job_id' ORDER BY a.attempt)
-                    FROM pulse.attempts a WHERE a.job_id = $1),
+        'job', (SELECT to_jsonb(j) - '{id,topic}'::text[]
+                    || CASE WHEN j.completed_at < j.submitted_at THEN '{"completed_at": "now"}' ELSE '{}' END::jsonb
+                FROM pulse.jobs j WHERE j.id = $1),
+        'history', (SELECT jsonb_agg(to_jsonb(a) - 'job_id'
+                    || CASE WHEN a.ended_at < a.started_at THEN '{"ended_at": "now"}' ELSE '{}' END::jsonb
+                    ORDER BY a.attempt) FROM pulse.attempts a WHERE a.job_id = $1),
         'schedule', (SELECT to_jsonb(s) - '{id,topic,created_at,last_job_id}'::text[]
                      FROM pulse.schedules s WHERE s.id = $2),
         'fired', (SELECT count(*) FROM pulse.jobs j WHERE j.schedule_id = $2),
@@ -159,6 +162,12 @@ async def _claim(store: Store, world: World) -> object:
     return sorted((one.id == world.job, one.attempt) for one in claimed)
 
 
+async def _complete_by_handler(store: Store, world: World) -> None:
+    async with store.query.connection() as connection:
+        complete = "SELECT pulse.complete_attempt($1, 1, $2, '2')"
+        await connection.execute(complete, uuid.UUID(bytes=world.job), WORKER)
+
+
 CLAIM: Final = Op("claim", _claim, told=_same)
 SET_TOPIC: Final = (_set_topic("set topic", 1, "fixed:7"), _set_topic("set topic else", 9, "fixed:70"))
 # What it says is of other worlds, too; the state tells of this one.
@@ -166,6 +175,7 @@ EXPIRE: Final = Op("expire", lambda store, _: store.expire(10_000, now=at(EXPIRE
 OPS: Final = [
     CLAIM,
     Op("complete", lambda store, world: store.complete([Completion(world.job, 1, WORKER, "1")], now=LATER)),
+    Op("complete by a handler", _complete_by_handler, hot=False, told=_nothing),
     _end(EndingKind.ERROR),
     _end(EndingKind.RELEASED),
     _end(EndingKind.CRASHED),

@@ -35,14 +35,14 @@ class Findings:
     The newest look.
 
     Args:
-        served: Returns the topics that connected workers serve.
+        served: Returns the topics that connected workers serve; None: they may still be on their way.
         own_findings: Returns findings of this process.
     """
 
     def __init__(
         self,
         store: FindingStore,
-        served: Callable[[], Collection[str]] = tuple,
+        served: Callable[[], Collection[str] | None] = tuple,
         own_findings: Callable[[], Sequence[Finding]] = tuple,
     ) -> None:
         self._store = store

@@ -85,7 +85,8 @@ async def get_job(on: RequestContext, body: protocol.ById) -> Answer:
     job = await on.services.store.reads.job(body.id)
     if job is None:
         raise no_such("job", body.id)
-    return {"job": job}
+    host = on.services.host
+    return {"job": {**job, "hosts": {host.id: host.name}}}
 
 
 async def why_job(on: RequestContext, body: protocol.ById) -> Answer:
@@ -247,8 +248,12 @@ async def take_stack(on: RequestContext, body: protocol.ById) -> Answer:
     """The stacks of the handler process that holds a job."""
     holder = on.services.registry.holder_of(body.id)
     if holder is None:
-        if await on.services.store.reads.job(body.id) is None:
+        job = await on.services.store.reads.job(body.id)
+        if job is None:
             raise no_such("job", body.id)
+        if job["status"] != Status.RUNNING:
+            message = f"the job does not run: it is {job['status']}"
+            raise ConflictError(message)
         message = "no worker that is connected to this server holds the job: ask the server of the host that runs it"
         raise ConflictError(message)
     worker, attempt = holder

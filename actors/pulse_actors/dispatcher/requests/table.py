@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -148,19 +147,19 @@ def workers(on: RequestContext) -> list[Answer]:
     """Every connected handler process, without pool parents, which hold no jobs."""
     now_s = time.monotonic()
     return [
-        _worker(worker, now_s, on.services.server.heartbeat_s)
+        _worker(on, worker, now_s)
         for worker in on.services.registry.workers()
         if worker.facts.topics or worker.facts.names
     ]
 
 
-def _worker(worker: RegisteredWorker, now_s: float, heartbeat_s: float) -> Answer:
+def _worker(on: RequestContext, worker: RegisteredWorker, now_s: float) -> Answer:
     used = processes.facts(worker.facts.pid) if worker.watched else None
     return {
         "identity": worker.identity,
         "name": worker.facts.name,
         "pid": worker.facts.pid,
-        "host": worker.facts.source or socket.gethostname(),
+        "host": worker.facts.source or on.services.host.name,
         "topics": list(worker.facts.topics),
         "names": sorted(worker.facts.names),
         "capacity": worker.capacity,
@@ -169,7 +168,7 @@ def _worker(worker: RegisteredWorker, now_s: float, heartbeat_s: float) -> Answe
         "started": sum(held.started for held in worker.held.values()),
         "draining": worker.is_draining,
         "silent": worker.contact.silent,
-        "condition": condition_of(worker, now_s, heartbeat_s),
+        "condition": condition_of(worker, now_s, on.services.server.heartbeat_s),
         "quiet_s": quiet_s(worker, now_s),
         "calls": dict(Counter(held.name for held in worker.held.values() if held.started)),
         "recovery": "kernel" if worker.watched else "lease",
@@ -217,7 +216,7 @@ async def status(on: RequestContext, _body: protocol.NoBody) -> Answer:
 
 def _findings(connected: Sequence[Answer], looked: Sequence[Finding]) -> list[Finding]:
     """What is wrong, and the warnings; the supervisor's part is left to those who ask."""
-    return bad_of([running.workers([read(Worker, row) for row in connected]), *looked])
+    return bad_of([running.workers([read(Worker, row) for row in connected], processes.age_s()), *looked])
 
 
 async def ping(_on: RequestContext, _body: protocol.NoBody) -> Answer:

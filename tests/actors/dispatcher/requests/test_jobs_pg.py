@@ -11,6 +11,7 @@ import pytest
 
 from pulse.errors import BadRequestError, ConflictError, NotFoundError
 from pulse.protocol import ById, ByIds, JobsChange, JobsFind, WorkerRequest
+from pulse.protocol.answers import JobInfo, part, read
 from pulse.store.rows import Claim
 from pulse.store.store import Store
 from pulse.system import processes
@@ -129,6 +130,11 @@ async def test_ids_that_are_unknown_repeated_or_ended(context: RequestContext, c
     assert [one[0].bytes for one in await connection.fetch("SELECT job_id FROM pulse.audit")] == [waiting]
 
 
+async def test_a_job_comes_with_the_name_of_this_host(context: RequestContext, connection: Sql) -> None:
+    answer = await get_job(context, ById(await forge(connection, "RUNNING", locked_by=ALIVE)))
+    assert read(JobInfo, part(answer, "job")).hosts == {HOST.id: HOST.name}
+
+
 @pytest.mark.parametrize("ask", [get_job, why_job, take_stack])
 async def test_a_job_that_is_not_there(context: RequestContext, ask: Callable[..., Awaitable[Answer]]) -> None:
     with pytest.raises(NotFoundError):
@@ -136,8 +142,12 @@ async def test_a_job_that_is_not_there(context: RequestContext, ask: Callable[..
 
 
 async def test_the_stack_of_a_job_that_nobody_holds(context: RequestContext, connection: Sql) -> None:
-    with pytest.raises(ConflictError, match="no worker that is connected to this server holds the job"):
-        await take_stack(context, ById(await forge(connection)))
+    for status, why in (
+        ("RUNNING", "no worker that is connected to this server holds the job"),
+        ("CANCELED", "CANCELED"),
+    ):
+        with pytest.raises(ConflictError, match=why):
+            await take_stack(context, ById(await forge(connection, status)))
 
 
 async def test_a_change_of_nothing(context: RequestContext) -> None:

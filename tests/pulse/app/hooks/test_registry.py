@@ -11,6 +11,8 @@ from typing import Annotated, Any
 import pytest
 
 import pulse
+import pulse.app.app as app_module
+from pulse.app.handler import Handler, bound
 from pulse.app.hooks.lifespan import provided
 from pulse.app.hooks.middleware import Layers
 from pulse.app.hooks.registry import Hooks
@@ -75,7 +77,10 @@ def test_what_cannot_be_middleware(function: Any, text: str) -> None:
 
 def test_middleware_of_a_handler_is_a_list() -> None:
     app = pulse.App()
-    is_refused(lambda: app.handler("n", middleware=good)(bare), "handler 'n': middleware must be a list of functions")  # type: ignore[arg-type]
+    wrong: Any
+    for wrong in (good, None, 7):
+        text = "handler 'n': middleware must be a list of functions"
+        is_refused(lambda: app.handler("n", middleware=wrong)(bare), text)  # noqa: B023 - it is called here
 
 
 def test_a_plain_function_cannot_wrap_an_async_handler() -> None:
@@ -111,6 +116,37 @@ def test_hooks_that_cannot_be_called(hook: str) -> None:
     is_refused(lambda: register(lambda a: a), f"{hook}: ")
     is_refused(lambda: register(pool), f"{hook}: a generator function cannot be a hook")
     assert getattr(app.hooks, hook) == ()
+
+
+@pytest.mark.parametrize("hook", ["on_dead_letter", "on_crash"])
+def test_what_cannot_be_told_of_ends(hook: str) -> None:
+    app = pulse.App()
+    register = getattr(app, hook)
+    is_refused(lambda: register(None), f"{hook}: None is not callable")
+    is_refused(lambda: register(Pool), f"{hook}: Pool is a class; a handler is a function")
+    is_refused(lambda: register(bare), f"{hook}: bare has other parameters; write (job: pulse.FailedJob)")
+    assert (app.hooks.events, app.handlers) == ({}, {})
+
+
+def test_handlers_are_bound_to_hooks_once_and_when_one_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not at each hook, which would take the square of the time at import."""
+    bindings: list[str] = []
+
+    def noted(handler: Handler, hooks: Hooks) -> Handler:
+        bindings.append(handler.name)
+        return bound(handler, hooks)
+
+    monkeypatch.setattr(app_module, "bound", noted)
+    app = pulse.App()
+    for number in range(3):
+        app.handler(f"n{number}")(bare)
+        app.middleware(good)
+    seen = app.handlers
+    assert bindings == []
+    assert seen["n0"].layers == Layers((good, good, good))
+    assert (seen["n0"], app.handlers["n0"], bindings) == (seen["n0"], seen["n0"], ["n0"])
+    app.on_failure(failed)
+    assert (seen["n0"].on_failure, bindings) == ((failed,), ["n0", "n0"])
 
 
 def test_hooks_stay_what_they_are() -> None:

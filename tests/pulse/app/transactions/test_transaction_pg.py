@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any, NamedTuple, TypeAlias
@@ -30,7 +30,6 @@ from pulse.errors import (
 from pulse.store.rows import Renewal
 from pulse.store.store import Store
 from tests.pulse.sql.connections import KINDS, Peer, peer, waiting
-from tests.support.servers.bouncer import bouncer
 from tests.support.servers.postgres import Postgres
 from tests.support.store.helpers import OTHER, WORKER, Sql, changes, forge, read
 from tests.support.waiting import until_async
@@ -425,12 +424,6 @@ async def test_a_transaction_with_one_snapshot(dsn: str, connection: Sql, store:
             await until_async(waits, "the heartbeat waits")
         assert (await here.effects(), await here.status()) == (1, "COMPLETED")
     assert beats == [set()]
-
-
-@pytest.fixture
-def pooled(newest_server: Postgres) -> Iterator[tuple[str, str]]:
-    with newest_server.database() as dsn, bouncer(dsn, "transaction") as pooled:
-        yield dsn, pooled
 
 
 @pytest.mark.process

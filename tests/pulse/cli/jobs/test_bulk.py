@@ -9,11 +9,12 @@ from typing import Any, cast
 from uuid import UUID
 
 import click
+import msgspec
 import pytest
 
 from pulse.cli.jobs import bulk
 from pulse.client.client import Client
-from pulse.errors import ForbiddenError
+from pulse.errors import ForbiddenError, PulseError
 from pulse.ops.bulk import ACTIONS
 from pulse.protocol.answers import ChangedAnswer
 
@@ -72,6 +73,44 @@ def test_what_is_only_counted_is_not_changed(
     said = "would cancel 1 job; nothing was done" if dry_run else "1 job canceled"
     assert said in capsys.readouterr().out
     assert server.answers == dry_run
+
+
+def test_a_count_as_a_document(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(bulk, "current_server", lambda: Wearying(0))
+    bulk.change(CANCEL, [], {"topic": "t"}, bulk.BulkOptions(dry_run=True, yes=False, as_json=True))
+    counted = msgspec.json.decode(capsys.readouterr().out)
+    assert counted["counts"] == [{"status": "PENDING", "topic": "t", "jobs": 1}]
+
+
+def test_what_is_named_is_changed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """By its ids alone: nothing is counted, and nobody asked."""
+    server = Wearying(1)
+    monkeypatch.setattr(bulk, "current_server", lambda: server)
+    monkeypatch.setattr(bulk, "jobs_of", lambda words: [*words])
+    bulk.change(CANCEL, FEW, {}, bulk.BulkOptions(dry_run=False, yes=False, as_json=False))
+    assert capsys.readouterr().out == "".join(f"canceled {UUID(bytes=one)}\n" for one in FEW)
+    assert server.answers == 0
+
+
+def test_a_no_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(click, "confirm", lambda _: False)
+    with pytest.raises(click.exceptions.Exit) as ended:
+        bulk._confirm("cancel 2 jobs?")
+    assert ended.value.exit_code == 1
+
+
+def test_how_it_ends(capsys: pytest.CaptureFixture[str]) -> None:
+    """The exit code says whether all was done, and the message what is left."""
+    done = ChangedAnswer(FEW[:1], [])
+    bulk._conclude(done, None, asked=1)
+    with pytest.raises(PulseError, match="no more; 1 job left, 1 of which may have been reached"):
+        bulk._conclude(done, ForbiddenError("no more"), asked=2)
+    with pytest.raises(click.exceptions.Exit) as ended:
+        bulk._conclude(done, None, asked=2)
+    assert (ended.value.exit_code, capsys.readouterr().err) == (130, "pulse: stopped; 1 job not touched\n")
+    with pytest.raises(click.exceptions.Exit) as ended:
+        bulk._conclude(ChangedAnswer(FEW[:1], [(FEW[1], "not_found")]), None, asked=2)
+    assert ended.value.exit_code == 1
 
 
 def undo(verb: str, ids: list[bytes], before: list[Any], **filters: object) -> list[str]:

@@ -115,6 +115,17 @@ def test_all_attempts_in_their_order() -> None:
     ]  # fmt: skip
 
 
+def test_hosts_have_their_names() -> None:
+    """Of one that the server does not know, the id is shown."""
+    history = [attempt(1, "error"), AttemptInfo(2, "error", "e24f/b/4/5.6/w", NOW_S, NOW_S)]
+    times: dict[str, Any] = {"started_at": NOW_S - 5, "completed_at": NOW_S - 2, "hosts": {"h0st": "alpha"}}
+    found = told(status="COMPLETED", attempts=3, ran_by=WORKER, history=history, **times)
+    assert [line for line in found if " on " in line] == [
+        "attempt 1 claimed by pool/1 on alpha, pid 1234", "attempt 2 claimed by w on e24f, pid 5",
+        "attempt 3 claimed by pool/1 on alpha, pid 1234",
+    ]  # fmt: skip
+
+
 def test_a_traceback_is_shown_once() -> None:
     """An attempt that failed as an earlier one, or as the last error above says, has only the line of the exception."""
     errors = ["KeyError: 1\nTraceback of it", "KeyError: 1\nTraceback of it", "KeyError: 2\nTraceback of that"]
@@ -132,7 +143,7 @@ def test_a_claim_that_began_before_the_submit() -> None:
 
 @pytest.mark.parametrize(("columns", "last"), [
     ({"status": "PENDING", "next_run_at": NOW_S + 60}, "due in 60 s"),
-    ({"status": "RETRYING", "next_run_at": NOW_S - 60}, "due since 60 s: `pulse ctl jobs why` tells why it waits"),
+    ({"status": "RETRYING", "next_run_at": NOW_S - 60}, "due for 60 s: `pulse ctl jobs why` tells why it waits"),
     ({"status": "PENDING", "next_run_at": 253402128000.0}, "held back behind an earlier job of its schedule"),
     ({"status": "RUNNING", "started_at": NOW_S - 7, "attempts": 1}, "still running, for 7 s"),
     ({"status": "CANCELED", "completed_at": NOW_S}, "CANCELED"),

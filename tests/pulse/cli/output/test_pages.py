@@ -18,7 +18,7 @@ from pulse.cli.output.render import Line, plain_table
 from pulse.cli.system.status_page import finding_lines, overview
 from pulse.cli.system.workers import workers_table
 from pulse.ops.doctor.finding import document_of
-from pulse.ops.doctor.running import findings
+from pulse.ops.doctor.running import findings, processes
 from pulse.ops.job_text import outcome_of
 from pulse.ops.status import merge
 from pulse.protocol.answers import (
@@ -80,8 +80,8 @@ class TestStatus:
         metrics = {"name": "metrics", "pid": 5, "state": "running", "restarts": 0, "uptime_s": 7199.0}
         found = texts(overview(status(services=[metrics]), NOW_S))
         assert "services    metrics  running   pid 5, up 119 min" in found
-        ended = status(services=[{**metrics, "state": "starting"}])
-        assert [one.text for one in findings(ended, {})] == ["metrics is starting"]
+        ended = status(services=[{**metrics, "state": "starting", "restarts": 1}])
+        assert [one.text for one in findings(ended, {})] == ["metrics is starting (1 restart so far)"]
 
     def test_what_is_not_there(self) -> None:
         away = status(database={"ok": False, "dsn": "postgresql://db/x"}, workers=[], jobs={"PENDING": 0})
@@ -96,6 +96,22 @@ class TestStatus:
         ]  # fmt: skip
         (silent,) = findings(status(), {"dispatcher": "no answer within 1 s"})
         assert silent.text == "the dispatcher does not answer: no answer within 1 s"
+
+    def test_an_ordinary_start(self) -> None:
+        """It is no incident that the dispatcher does not answer yet; that it died, and starts again, is one."""
+        first = {"name": "dispatcher", "pid": 3, "state": "starting", "restarts": 0, "uptime_s": 0.5}
+        silent = {"dispatcher": "no answer within 1 s"}
+        begins = status(actors=[first], database=None, workers=None)
+        assert findings(begins, silent) == []
+        assert processes(begins, silent).text == "the supervisor (pid 1) is starting dispatcher"
+        assert "database    unknown: the server is starting" in texts(overview(begins, NOW_S))
+        assert [one.text for one in findings(begins, {"supervisor": "gone"})] == [
+            "the supervisor does not answer: gone"
+        ]
+        (nobody,) = findings(StatusAnswer(), {**silent, "supervisor": "gone"})
+        assert nobody.advice == ("pulse-supervisor starts a server.",)
+        (again,) = findings(status(actors=[{**first, "restarts": 1}]), silent)
+        assert again.text == "the dispatcher does not answer: no answer within 1 s"
 
     @pytest.mark.parametrize(("parts", "told"), [
         (
@@ -165,12 +181,12 @@ class TestMerge:
 
 @pytest.mark.parametrize(("gate", "lines"), [
     (Gate(), ["open"]),
-    (Gate(paused=True, paused_at=NOW_S - 300), ["all topics paused since 5 min"]),
+    (Gate(paused=True, paused_at=NOW_S - 300), ["all topics paused 5 min ago"]),
     (Gate(paused=True, paused_at=NOW_S), ["all topics paused just now"]),
     (Gate(paused=True, reason="upgrade"), ["all topics paused: upgrade"]),
     (
         Gate(topics={"b\x1b": PauseInfo(reason="x\ny", paused_at=NOW_S - 30), "a": PauseInfo()}),
-        ["open, except:", "topic a paused", "topic b\\x1b paused since 30 s: x\\ny"],
+        ["open, except:", "topic a paused", "topic b\\x1b paused 30 s ago: x\\ny"],
     ),
     (Gate(paused=True, topics={"a": PauseInfo()}), ["all topics paused", "topic a paused"]),
 ])  # fmt: skip
@@ -213,15 +229,19 @@ class TestJobs:
         assert shown["lease until"].endswith("(in 28 s)")
         assert shown["timeout"] == "90 s"
         assert "due" not in shown
+        known = job(status="RUNNING", locked_by="h0st/b00t/42/1234.99/pool/1", hosts={"h0st": "alpha"})
+        assert {label: cell.text for label, cell in facts(known, NOW_S)}["worker"] == "pool/1 on alpha, pid 1234"
 
     def test_facts_of_a_completed_job(self) -> None:
         """Where it ran, when, and for how long."""
         times = {"started_at": NOW_S - 70, "completed_at": NOW_S - 60}
         shown = {
             label: cell.text
-            for label, cell in facts(job(status="COMPLETED", ran_by="h0st/b00t/42/1234.99/pool/1", **times), NOW_S)
+            for label, cell in facts(
+                job(status="COMPLETED", ran_by="h0st/b00t/42/1234.99/pool/1", hosts={"h0st": "alpha"}, **times), NOW_S
+            )
         }
-        assert shown["ran by"] == "pool/1 on h0st, pid 1234"
+        assert shown["ran by"] == "pool/1 on alpha, pid 1234"
         assert shown["claimed"].endswith("(70 s ago)")
         assert shown["ended"].endswith("(60 s ago), 10 s after its claim")
 

@@ -98,7 +98,7 @@ def test_the_tests_of_the_project(newest_server: Postgres, whole: Whole) -> None
     """Its database was made by ``migrate`` alone: so is the schema of pulse in it."""
     with newest_server.database(installed=False) as dsn:
         done = Project(whole.env, dsn).manage("test", "examples.django.shop.tests", "--noinput")
-    assert "Ran 4 tests" in done.stderr, done.stderr
+    assert "Ran 5 tests" in done.stderr, done.stderr
     assert done.returncode == 0, done.stderr
 
 

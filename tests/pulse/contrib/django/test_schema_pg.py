@@ -22,7 +22,11 @@ from tests.support.servers.postgres import Postgres
 
 pytestmark = [pytest.mark.postgres, pytest.mark.anyio]
 
-NOW = "SELECT current_setting('search_path'), current_setting('lock_timeout'), to_regclass('pulse.jobs') IS NOT NULL"
+NOW = """
+    SELECT current_setting('search_path'), current_setting('lock_timeout'), current_setting('statement_timeout'),
+        to_regclass('pulse.jobs') IS NOT NULL
+    """
+OWN = ('"$user", public', "7s", "9s", True)
 
 
 @pytest.fixture(scope="module")
@@ -48,9 +52,10 @@ async def test_it_installs_the_schema_once(empty_dsn: str) -> None:
     """What Django does in the same transaction, it does with its own settings again."""
     async with peer("Django", empty_dsn) as mine:
         await mine.execute("SET lock_timeout = '7s'")
-        assert migrate(mine.connection) == ('"$user", public', "7s", True)
+        await mine.execute("SET statement_timeout = '9s'")
+        assert migrate(mine.connection) == OWN
         pulse.contrib.django.submit("kept")
-        assert migrate(mine.connection) == ('"$user", public', "7s", True)
+        assert migrate(mine.connection) == OWN
     connection = await asyncpg.connect(empty_dsn)
     try:
         assert await connection.fetchval("SELECT name FROM pulse.jobs") == "kept"

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from pulse.cli.admin.doctor import RunningSystem, judge_workers
+from pulse.cli.admin.doctor import RunningSystem, judge_workers, served_topics
 from pulse.ops.doctor import blockers, database, directories, installation, queue
 from pulse.ops.doctor.checks import CHECKS
 from pulse.ops.doctor.directories import Directory, Socket
 from pulse.ops.doctor.finding import Finding, State, is_well, list_some, shown_bytes, shown_s
 from pulse.ops.doctor.installation import Abilities, DescriptorLimits, Requirement
 from pulse.ops.doctor.verdicts import CheckContext, judge, verdicts
-from pulse.protocol.answers import StatusAnswer, Worker
+from pulse.protocol.answers import Process, StatusAnswer, Worker
 from pulse.store.admin.doctor import QUEUE_CHECKS, SERVER_CHECKS, DatabaseAnswers, expected_indexes
 
 GRACE_S = 60.0
@@ -108,9 +108,9 @@ def test_xmin(row: dict[str, Any], state: State) -> None:
 
 
 @pytest.mark.parametrize(("row", "words"), [
-    ({**HOLDER, "age_s": 61.0}, "session 7 (ann) is active since 61 s: SELECT 1"),
+    ({**HOLDER, "age_s": 61.0}, "session 7 (ann) has been active for 61 s: SELECT 1"),
     ({**HOLDER, "kind": "standby", "age_s": 61.0}, "standby of ann (walsender 7) by hot_standby_feedback"),
-    ({**HOLDER, "kind": "prepared transaction", "age_s": 61.0}, "prepared transaction 7 of ann since 61 s"),
+    ({**HOLDER, "kind": "prepared transaction", "age_s": 61.0}, "prepared transaction 7 of ann, prepared 61 s ago"),
     ({**SLOT, "application": "wal2json"}, "replication slot 7 (wal2json, active)"),
 ])  # fmt: skip
 def test_what_keeps_a_snapshot(row: dict[str, Any], words: str) -> None:
@@ -209,7 +209,7 @@ def test_what_nothing_would_end(age_s: float, state: State) -> None:
 
 def test_the_gate() -> None:
     found, whole = queue.gate([PAUSE], GRACE_S), queue.gate([{**PAUSE, "topic": ""}], GRACE_S)
-    what = "topic 't' is paused for 5 s by uid 0 (root), until somebody resumes it; reason: fire"
+    what = "topic 't' was paused 5 s ago by uid 0 (root), until somebody resumes it; reason: fire"
     assert (found.state, found.text) == (WARNING, what)
     assert (found.advice, whole.advice) == (("pulse ctl dispatch resume --topic t",), ("pulse ctl dispatch resume",))
     assert queue.gate([], GRACE_S).text == "nothing is paused"
@@ -221,9 +221,11 @@ def test_the_gate() -> None:
 )
 def test_hosts(running: int, lapsed: int, age_s: float, state: State) -> None:
     """One that held nothing when it went may be gone for good."""
-    found = queue.hosts([{"host": "h", "age_s": age_s, "running": running, "lapsed": lapsed}], GRACE_S)
+    row = {"host": "h", "age_s": age_s, "running": running, "workers": ["v", "w"] * running, "lapsed": lapsed}
+    found = queue.hosts([row], GRACE_S)
     assert found.state is state
     assert ("taken back" in found.text) == (lapsed > 0 and state is not OK)
+    assert ("holds 1 job, of workers v, w" in found.text) == (state is WRONG)
 
 
 def test_installation() -> None:
@@ -356,6 +358,13 @@ def test_workers(workers: list[Worker] | None, state: State, words: str) -> None
     assert (found.state, words in found.text) == (state, True)
 
 
+@pytest.mark.parametrize(("up_s", "state", "topics"), [(14.9, OK, None), (15.0, WARNING, set[str]())])
+def test_after_a_start_workers_may_be_on_their_way(up_s: float, state: State, topics: set[str] | None) -> None:
+    actors = [Process("pause", uptime_s=99.0), Process("dispatcher", uptime_s=up_s)]
+    running = RunningSystem(StatusAnswer(actors=actors, workers=[]), {})
+    assert (judge_workers(running).state, served_topics(running)) == (state, topics)
+
+
 @pytest.mark.parametrize(("is_super", "is_owner", "said"), [
     (False, False, "owns nothing of pulse"), (True, False, "is a superuser"), (False, True, "owns the schema"),
 ])  # fmt: skip
@@ -369,3 +378,10 @@ def test_limits_without_a_server() -> None:
     found = installation.limits_of(None, None)
     assert found is not None
     assert (found.whose, found.open_fds) == ("a server started from here", None)
+
+
+@pytest.mark.parametrize(("shown", "where"), [("postgresql:///x", " at postgresql:///x"), ("", "")])
+def test_the_dispatcher_names_no_dsn(shown: str, where: str) -> None:
+    assert database.server([{**SERVER, "in_recovery": True}], GRACE_S, shown=shown).text.startswith(
+        f"PostgreSQL {SERVER['version']}{where} is a standby"
+    )

@@ -82,15 +82,15 @@ async def test_who_keeps_a_snapshot(patient: Patient) -> None:
     assert finding.state is State.WARNING
     text = said(finding)
     assert re.search(
-        rf"session {pid} \(\w+, night report\) is idle in transaction since 0 s: .*SELECT count\(\*\)", text
+        rf"session {pid} \(\w+, night report\) has been idle in transaction for 0 s: .*SELECT count\(\*\)", text
     )
-    assert re.search(r"prepared transaction left behind of \w+ since", text)
+    assert re.search(r"prepared transaction left behind of \w+, prepared 0 s ago", text)
     assert "replication slot gone_subscriber (pgoutput, inactive)" in text
 
 
 async def test_an_open_transaction(patient: Patient) -> None:
     await (await patient.session()).execute("BEGIN; SELECT 1")
-    assert "night report) is idle in transaction" in said((await patient.found(grace_s=1e-3))["transactions"])
+    assert "night report) has been idle in transaction" in said((await patient.found(grace_s=1e-3))["transactions"])
 
 
 async def test_locks(patient: Patient) -> None:
@@ -188,11 +188,11 @@ async def test_jobs_that_nobody_runs(patient: Patient) -> None:
     await patient.sql.execute("SELECT pulse.submit('x')")
     await patient.sql.execute(LEASE, "here/b/1/12.34/w", -600)
     lapsed = await patient.found()
-    assert said(lapsed["leases"]) == "here/b/1/12.34/w: 1 job, the lease lapsed 10 min ago"
+    assert said(lapsed["leases"]) == "worker w on here, pid 12: 1 job, the lease lapsed 10 min ago"
     await patient.sql.execute(LEASE, "dead/b/1/12.34/w", 600)
     away = await patient.found()
-    assert said(away["leases"]) == "dead/b/1/12.34/w: 1 job, and its host was last seen 3 h ago"
-    assert said(away["hosts"]) == "host dead was last seen 3 h ago, and holds 1 job"
+    assert said(away["leases"]) == "worker w on dead, pid 12: 1 job, and its host was last seen 3 h ago"
+    assert said(away["hosts"]) == "host dead was last seen 3 h ago, and holds 1 job, of worker w"
     assert {away["leases"].state, away["hosts"].state, lapsed["leases"].state} == {State.WRONG}
 
 
@@ -219,7 +219,7 @@ async def test_topics(patient: Patient) -> None:
     found = await patient.found(served={"default"})
     assert found["topics"].state is State.OK
     assert (
-        said(found["gate"]) == "everything is paused for 2 h by uid 0 (root), until somebody resumes it; reason: disk"
+        said(found["gate"]) == "everything was paused 2 h ago by uid 0 (root), until somebody resumes it; reason: disk"
     )
 
 

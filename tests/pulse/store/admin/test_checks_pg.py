@@ -257,6 +257,17 @@ async def test_what_takes_too_long(module_shared: Shared, ids: dict[str, str]) -
     assert list(found) == [check.name for check in TABLES]
 
 
+async def test_what_cannot_be_looked_at(module_shared: Shared) -> None:
+    """That is no want of time: nothing else of this database can be trusted either."""
+    connection = module_shared.connection
+    transaction = connection.transaction()
+    await transaction.start()
+    await connection.execute("ALTER TABLE pulse.attempts RENAME TO other")
+    with pytest.raises(asyncpg.UndefinedTableError):
+        await examine(connection, "history")
+    await transaction.rollback()
+
+
 async def test_the_whole(module_shared: Shared, ids: dict[str, str]) -> None:
     await module_shared.connection.execute("UPDATE pulse.sweep_mark SET swept_at = clock_timestamp()")
     found = [finding async for finding in examination(module_shared.dsn).findings()]

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 
 import asyncpg
 import pytest
 
 from pulse.errors import SchemaError, UnavailableError
 from pulse.store.admin import schema
-from pulse.store.admin.schema import RELEASES, SCHEMA_VERSION, ensure_schema, schema_sql
+from pulse.store.admin.schema import RELEASES, SCHEMA_VERSION, ensure_schema
 from pulse.store.connections.pool import Target
 from pulse.store.statements import STATEMENTS
 from pulse.store.store import Store
@@ -159,16 +158,6 @@ async def test_an_install_is_whole_or_nothing(empty_dsn: str) -> None:
         await ensure_schema(connection)
     assert await connection.fetchval("SELECT to_regclass('pulse.jobs')") is None
     await connection.close(timeout=5)
-
-
-def test_schema_sql_of_an_installation(monkeypatch: Patch, tmp_path: Path) -> None:
-    """In an installation the file is inside the package, and wins over one beside it."""
-    (tmp_path / "pulse").mkdir()
-    (tmp_path / "schema.sql").write_text("-- beside")
-    monkeypatch.setattr(schema, "_PULSE", tmp_path / "pulse")
-    assert schema_sql() == "-- beside"
-    (tmp_path / "pulse" / "schema.sql").write_text("-- inside")
-    assert schema_sql() == "-- inside"
 
 
 async def test_uuid7(connection: Sql) -> None:

@@ -14,8 +14,8 @@ import pytest
 
 from pulse.errors import SchemaError, UnavailableError
 from pulse.store.admin import schema
-from pulse.store.admin.schema import RELEASES, SCHEMA_VERSION, ensure_schema, schema_sql
-from pulse.store.statements import STATEMENTS
+from pulse.store.admin.schema import RELEASES, SCHEMA_VERSION, ensure_schema
+from pulse.store.statements import STATEMENTS, schema_sql
 from tests.support.admin.upgrade_kit import DEVELOPMENT, catalogue, make_upgrades
 from tests.support.store.helpers import Patch, Sql
 from tests.support.waiting import until_async

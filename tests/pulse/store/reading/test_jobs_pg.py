@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import uuid
 from typing import Any, Final
 
 import pytest
 
-from pulse.errors import UnavailableError
+from pulse.errors import StatementTimeoutError, UnavailableError
 from pulse.store.connections.pool import Target
 from pulse.store.reading import counts
 from pulse.store.reading import jobs as reads
@@ -33,6 +34,7 @@ from tests.support.store.helpers import (
     new_id,
     remember,
 )
+from tests.support.waiting import until_async
 
 
 async def test_one_job(store: Store, connection: Sql) -> None:
@@ -274,3 +276,13 @@ async def test_a_count_that_is_in_nobodys_interest_ends(store: Store, connection
         with pytest.raises(UnavailableError, match="lock timeout"):
             await store.depths.read(10, [], now=NOW)
     assert (await store.depths.read(10, [], now=NOW)).is_exact is False  # for a while, a count is not tried again
+
+
+async def test_a_job_that_is_read_too_slowly_is_not_corrupt(store: Store, connection: Sql, dsn: str) -> None:
+    identity = await forge(connection)
+    async with holding(dsn, "LOCK TABLE pulse.jobs"):
+        reading = asyncio.create_task(store.reads.job(identity))
+        stop = "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE pg_blocking_pids(pid) <> '{}'"
+        await until_async(lambda: connection.fetchval(stop), "a session that waits")
+    with pytest.raises(StatementTimeoutError):
+        await reading

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import json
 from collections.abc import Collection, Iterable, Sequence
@@ -13,13 +14,14 @@ from uuid import UUID, uuid4
 import pytest
 
 from pulse.common.ids import first_at, uuid7
-from pulse.errors import UnavailableError
+from pulse.errors import StatementError, UnavailableError
 from pulse.store.recovery.epochs import CLOSED, UNWITNESSED, WENT_BACK, EpochStore, Held, HostContact, Witnessed
 from pulse.store.rows import Claim, Completion, Fence
 from pulse.store.statements import STATEMENTS
 from pulse.store.store import Store
 from tests.support.store.epoch_kit import HOST, LEASE_S, ME, OTHER, clean, come, raised
 from tests.support.store.helpers import NOW, TOPIC, WORKER, Patch, Sql, forge, found_of, history, holding, job, read
+from tests.support.store.refusing_kit import refusing
 from tests.support.waiting import until_async
 
 FLOOR: Final = 1000
@@ -403,3 +405,17 @@ async def test_epochs_that_somebody_has_deleted(store: Store, connection: Sql) -
     await connection.execute("DELETE FROM pulse.epochs")
     with pytest.raises(UnavailableError, match=r"pulse\.epochs is empty"):
         await store.epochs.look(ME, None, LEASE_S)
+
+
+@pytest.mark.parametrize(("sqlstate", "epoch"), [("P0001", 2), ("XX001", 1)])
+async def test_an_epoch_begins_where_the_session_is_sound(
+    connection: Sql, store: Store, sqlstate: str, epoch: int
+) -> None:
+    """A job that a trigger refuses does not prevent it; after an error of the server itself nothing is certain."""
+    mine = f"{HOST}/boot/1/2.3/w"
+    bad = await forge(connection, "RUNNING", locked_by=mine)
+    async with refusing(connection, {bad: sqlstate}, "PENDING"):
+        with pytest.raises(StatementError) if epoch == 1 else contextlib.nullcontext():
+            await raised(store, 2, held=Held([mine], [Fence(bad, 1, mine)], 60.0))
+    assert await connection.fetchval("SELECT max(epoch) FROM pulse.epochs") == epoch
+    assert (await read(connection, bad))["status"] == "RUNNING"

@@ -140,7 +140,8 @@ async def test_rolled_back(arena: Arena, first: Op) -> None:
 async def test_statements_do_meet(arena: Arena) -> None:
     """The tests above prove something only if sessions do wait for each other: all that write to the same row do."""
     row_writers = {
-        "complete", "error", "released", "crashed", "lease_expired", "extend", "checkpoint", "move", "cancel",
+        "complete", "complete by a handler", "error", "released", "crashed", "lease_expired", "extend", "checkpoint",
+        "move", "cancel",
     }  # fmt: skip
     for first in OPS:
         for second in OPS:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.support.commandline.cli_answers import error_group, job, stats
-from tests.support.servers.dashboard import Told, browser
+from tests.support.servers.dashboard import NOW_S, Told, browser
 
 pytestmark = pytest.mark.anyio
 JOB = uuid.UUID(int=7)
@@ -59,5 +59,10 @@ async def test_while_nobody_tells_a_page_is_the_last_known_one() -> None:
         assert shown in got.text
     assert (await at.ask("POST", f"/jobs/{JOB}/retry", {})).status == 502
     told.known = None
+    assert "Everything is paused" not in (await at.ask("GET", "/gate")).text
+    told.replies["status"] = {"gate": {"paused": True, "reason": "fire", "as_of": NOW_S}, "workers": None}
+    at.site.changed()
+    got = await at.ask("GET", "/gate")
+    assert all(words in got.text for words in ("Everything is paused", "fire", "As it was at 03:33:20 UTC"))
     got = await at.ask("GET", "/jobs")
     assert (got.status, "Running <b>7</b>" in got.text, "Counts are those of " in got.text) == (502, True, True)

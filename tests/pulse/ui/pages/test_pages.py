@@ -12,6 +12,7 @@ from typing import Any, cast
 import pytest
 from markupsafe import escape
 
+from pulse.common.version import VERSION
 from pulse.errors import BadRequestError, NobodyAnswersError
 from pulse.ui.app import make_app
 from pulse.ui.data.poller import Poller
@@ -98,6 +99,19 @@ async def test_nobody_is_asked_while_nobody_answers() -> None:
     assert [unknown(one, standing) for one in (silent, refusal)] == [f"Unknown: {standing.cause}.", "odd"]
 
 
+async def test_a_server_that_starts_is_not_down() -> None:
+    """The overview says so, in no alarm's colour; a dispatcher that died before is another matter."""
+    for restarts, health, words in ((0, "warning", "the dispatcher is starting"), (1, "down", "does not answer")):
+        row = {"name": "dispatcher", "state": "starting", "restarts": restarts}
+        at = browser(Told(supervisor={"supervisor": {"pid": 1, "version": VERSION}, "actors": [row]}))
+        text = (await at.ask("GET", "/")).text
+        standing = await at.site.poller.latest(0.0)
+        assert (standing.health, words in standing.summary) == (health, True)
+        assert words in text
+        assert "Nothing is wrong" not in text
+        assert ('class="flash error"' in text) == (health == "down")
+
+
 async def test_odd_urls() -> None:
     at = browser(Told(status={}))
     for path in (
@@ -178,6 +192,13 @@ async def test_what_becomes_of_a_schedule() -> None:
     got = await at.ask("POST", f"/schedules/{schedule}/delete")
     assert got.headers["location"] == "/schedules"
     assert not at.session.undos
+
+
+@pytest.mark.parametrize(("code", "looks"), [("no_worker", "why bad"), ("no_handler", "why bad"), ("not_due", "why")])
+async def test_a_job_that_nobody_takes_looks_wrong(code: str, looks: str) -> None:
+    why = {"id": JOB.bytes, "name": "n", "topic": "t", "status": "PENDING", "reasons": [{"code": code, "text": "so"}]}
+    at = browser(Told(jobs_get={"job": job(status="PENDING")}, jobs_why=why, status={}))
+    assert f'<section class="{looks}">' in (await at.ask("GET", f"/jobs/{JOB}")).text
 
 
 async def test_parts_of_a_job() -> None:

@@ -22,13 +22,13 @@ from pulse.ui.data.filters import Filters, seconds
 from pulse.ui.data.poller import Poller, SystemSnapshot
 from pulse.ui.data.queries import Questions
 from pulse.ui.pages.job import timeline
-from pulse.ui.pages.jobs import tabs_of
+from pulse.ui.pages.jobs import TABS, UNHANDLED, UNHANDLED_AT, tabs_of
 from pulse.ui.pages.schedule_form import body_of, values_from
 from pulse.ui.pages.topics import is_wrong
 from pulse.ui.view import formatting
 from pulse.ui.view.charts import ChartLine, charts_of, draw, nice_top
 from pulse.ui.view.command_link import linked
-from pulse.ui.view.job_line import JobProgress, progress_of, when, worker_name
+from pulse.ui.view.job_line import JobProgress, progress_of, when
 
 ID = UUID("0199a1b2-c3d4-7e5f-8a0b-1c2d3e4f5a6b")
 NOW_S = 1_800_000_000.0
@@ -236,13 +236,6 @@ class TestJobLine:
     def test_progress(self, text: str | None, far: JobProgress | None) -> None:
         assert progress_of(text) == far
 
-    def test_a_worker_by_name_pid_and_host(self) -> None:
-        """The host by its name where the worker is connected."""
-        identity = "e24f/4b32/4026/25178.15/w-1"
-        assert worker_name(identity, None) == "w-1 (pid 25178 on e24f)"
-        assert worker_name(identity, [answers.Worker(identity, host="alpha")]) == "w-1 (pid 25178 on alpha)"
-        assert worker_name("old", None) == "old"
-
 
 def test_tabs_keep_the_filters() -> None:
     """With others than a state the numbers are those of a count, and say where they are least ones."""
@@ -264,6 +257,21 @@ def test_tabs_keep_the_filters() -> None:
     ]  # fmt: skip
     assert tabs["Scheduled"].to == "/jobs?status=PENDING&topic=a+b&due=no"
     assert tabs["All"].is_here
+
+
+def test_jobs_without_a_handler_have_a_tab_of_their_own() -> None:
+    """Where there are any, or one looks at it; the other tabs do not keep what it looks for."""
+    known = answers.StatusAnswer(jobs={"PENDING": 7}, waiting=JobCounts(ready=0, scheduled=0, retrying=0, unhandled=7))
+    there, none = SystemSnapshot(known, {}, None, 0.0, 1), SystemSnapshot(answers.StatusAnswer(), {}, None, 0.0, 1)
+    tab = tabs_of(Filters(topic="a"), there)[UNHANDLED_AT]
+    assert (tab.name, tab.number, tab.is_here) == ("Unhandled", "", False)
+    assert tab.to == "/jobs?status=PENDING&status=RETRYING&q=no+handler+named&topic=a"
+    here = Filters(status=("PENDING", "RETRYING"), q=UNHANDLED)
+    tabs = {tab.name: tab for tab in tabs_of(here, there)}
+    assert [(name, tab.number) for name, tab in tabs.items() if tab.is_here] == [("Unhandled", "7")]
+    assert tabs["Running"].to == "/jobs?status=RUNNING"
+    assert [name for name in ("Unhandled",) if name in {one.name for one in tabs_of(here, none)}] == ["Unhandled"]
+    assert {one.name for one in tabs_of(Filters(), none)} == {name for name, _, _ in TABS}
 
 
 @pytest.mark.parametrize(

@@ -372,8 +372,8 @@ async def test_junk_in_the_channel() -> None:
     async with play() as it:
         it.say(Begun())
         it.cell.send(b"\0\0\0\4junk")
-        it.say(CellResult("ok", None))
         await until_async(lambda: bool(it.log.events), "a line in the log")
+        it.say(CellResult("ok", None))
         it.end()
     assert it.log.events == ["cell_not_understood"]
     how = "exit code 0 (it wrote into a descriptor that was not its own)"

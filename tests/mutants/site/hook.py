@@ -1,7 +1,7 @@
 """
 Puts a changed source in the place of one module: an import hook, told by the environment what to do.
 
-Uses nothing but the standard library, and is loaded by ``site/sitecustomize.py`` as well, in every Python process that
+Uses nothing but the standard library, and is loaded by ``sitecustomize.py`` as well, in every Python process that
 a test starts, so that supervisors, actors and workers have the mutant, too.
 """
 
@@ -14,7 +14,7 @@ from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
-from typing import Final
+from typing import Any, Final, SupportsIndex
 
 # Names that begin with PULSE_ are kept from the systems under test.
 MODULE: Final = "CODE_MUTANT_MODULE"
@@ -43,6 +43,13 @@ class _Finder(MetaPathFinder):
         return spec
 
 
+class _Finders(list[Any]):
+    """The first one stays the first: pytest puts a finder of its own before all others, for the modules of plugins."""
+
+    def insert(self, index: SupportsIndex, value: object) -> None:
+        super().insert(max(1, int(index)), value)
+
+
 def install() -> None:
     """Import the changed module from now on, if one is named; RuntimeError if it has been imported already."""
     if MODULE not in os.environ:
@@ -50,4 +57,4 @@ def install() -> None:
     if os.environ[MODULE] in sys.modules:
         message = f"{os.environ[MODULE]} was imported before it could be changed"
         raise RuntimeError(message)
-    sys.meta_path.insert(0, _Finder())
+    sys.meta_path = _Finders([_Finder(), *sys.meta_path])

@@ -1,0 +1,48 @@
+"""
+Ends what the tests of a mutant have started: those that are stopped end neither their servers nor their workers.
+
+A supervisor and a pool have sessions of their own, so the group of a fork is not all. But programs inherit the
+environment, and a fork puts its pid there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Final
+
+MARK: Final = "CODE_MUTANT_FORK"  # names that begin with PULSE_ are kept from the systems under test
+_DEATH_S: Final = 1.0  # what forks faster than it is killed, or does not die, is left
+
+
+def mark() -> None:
+    """Programs that this process starts from now on belong to it."""
+    os.environ[MARK] = str(os.getpid())
+
+
+def end(fork: int) -> None:
+    """Kill the group of *fork*, and all programs that belong to it."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(fork, signal.SIGKILL)
+    deadline_s = time.monotonic() + _DEATH_S
+    while (found := _marked(fork)) and time.monotonic() < deadline_s:
+        for pid in found:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def _marked(fork: int) -> list[int]:
+    entry = f"\0{MARK}={fork}\0".encode()
+    found = [place for place in Path("/proc").iterdir() if place.name.isdigit()]
+    return [int(place.name) for place in found if entry in b"\0" + _environment(place)]
+
+
+def _environment(process: Path) -> bytes:
+    """As the program was started with; of one that has ended, or is another user's: nothing."""
+    try:
+        return (process / "environ").read_bytes()
+    except OSError:
+        return b""

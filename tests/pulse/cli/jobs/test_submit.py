@@ -1,0 +1,17 @@
+"""What a submit refuses before any server is asked."""
+
+from __future__ import annotations
+
+import pytest
+from click.testing import CliRunner
+
+from pulse.cli.jobs.submit import submit
+
+
+@pytest.mark.parametrize("words", [
+    ["--delay", "1", "--at", "2030-01-01T00:00"], ["--expires-in", "1", "--expires-at", "2030-01-01T00:00"],
+])  # fmt: skip
+def test_a_time_is_given_once(words: list[str]) -> None:
+    done = CliRunner().invoke(submit, ["resize", *words])
+    assert done.exit_code == 2
+    assert f"{words[0]} and {words[2]} cannot be given together" in done.output

@@ -1,0 +1,117 @@
+"""The runner and the embedded PostgreSQL, whose start takes a while: what may happen to it meanwhile."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, cast
+
+import pytest
+import structlog
+import trio
+
+from pulse_supervisor.children.events import StopAsked
+from pulse_supervisor.children.lifecycle import ChildPhase
+from pulse_supervisor.children.spec import POSTGRES_STOP, ChildKind, ChildSpec
+from pulse_supervisor.runner import ChildRunner
+from pulse_supervisor.slots import SupervisorIdentity
+from pulse_supervisor.systemd.notify import Notifier
+from tests.support.waiting import until_async
+
+if TYPE_CHECKING:
+    from pulse_supervisor.postgres.child import PostgresChild
+
+pytestmark = pytest.mark.process
+
+NAME: Final = "postgres"
+END_S: Final = 20.0
+
+
+class Unready:
+    """Prepares each start until ``settled``, and is never ready; notes which processes it was asked about."""
+
+    start_s = 2 * END_S
+
+    def __init__(self) -> None:
+        self.settling = trio.Event()
+        self.settled = threading.Event()
+        self.asked: list[int] = []
+
+    def settle(self) -> None:
+        trio.from_thread.run_sync(self.settling.set)
+        self.settled.wait(END_S)
+
+    def is_ready(self, pid: int) -> bool:
+        self.asked.append(pid)
+        return False
+
+    def judge(self, exited: object) -> object:
+        return exited
+
+
+def run(database: Unready, words: tuple[str, ...], scene: Callable[[ChildRunner], Awaitable[None]]) -> None:
+    async def main() -> None:
+        with trio.fail_after(END_S):
+            async with running(database, words) as runner:
+                await scene(runner)
+
+    trio.run(main)
+
+
+@asynccontextmanager
+async def running(database: Unready, words: tuple[str, ...]) -> AsyncGenerator[ChildRunner]:
+    """The child is a program with these *words*, and stops at the end."""
+    async with trio.open_nursery() as nursery:
+        identity = SupervisorIdentity("1", trio.current_time())
+        runner = ChildRunner(identity, {}, nursery, Notifier({}), structlog.get_logger())
+        runner.reaper.pause()  # other tests of this process have children, too
+        nursery.start_soon(runner.keep_time)
+        runner.start(ChildSpec(NAME, ChildKind.DATABASE, words, stop=POSTGRES_STOP), cast("PostgresChild", database))
+        yield runner
+        runner.feed(NAME, StopAsked())
+        await runner.wait_until(lambda: runner.are_gone([NAME]))
+        await until_async(lambda: len(nursery.child_tasks) == 1, "only the clock goes on")
+        nursery.cancel_scope.cancel()
+
+
+def test_what_was_stopped_while_it_was_prepared_is_not_started(tmp_path: Path) -> None:
+    database = Unready()
+
+    async def scene(runner: ChildRunner) -> None:
+        await database.settling.wait()
+        runner.feed(NAME, StopAsked())
+        database.settled.set()
+        assert runner.slots[NAME].state.phase is ChildPhase.STOPPED
+
+    run(database, ("touch", str(tmp_path / "started")), scene)
+    assert database.asked == []
+    assert not (tmp_path / "started").exists()
+
+
+def test_what_could_not_be_started_is_not_waited_for() -> None:
+    database = Unready()
+    database.settled.set()
+
+    async def scene(runner: ChildRunner) -> None:
+        await runner.wait_until(lambda: runner.slots[NAME].state.restarts > 1)
+
+    run(database, ("/no/such/program",), scene)
+    assert database.asked == []
+
+
+def test_nobody_waits_for_a_process_that_has_ended(tmp_path: Path) -> None:
+    """Only for the next one."""
+    database = Unready()
+    database.settled.set()
+    once = f"test -e {tmp_path}/once && exec sleep 60; touch {tmp_path}/once"
+
+    async def scene(_runner: ChildRunner) -> None:
+        await until_async(lambda: len(set(database.asked)) > 1, "a second process")
+        second = database.asked[-1]
+        begun = database.asked.index(second)
+        await until_async(lambda: len(database.asked) > begun + 20, "many looks")
+        assert set(database.asked[begun:]) == {second}
+
+    run(database, ("sh", "-c", once), scene)
