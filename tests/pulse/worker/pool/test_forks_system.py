@@ -246,8 +246,9 @@ def test_a_stop_while_the_app_is_imported(tmp_path: Path) -> None:
         assert not is_alive(int((tmp_path / "pid").read_text()))
 
 
-def test_a_process_that_cannot_be_forked(place: Path) -> None:
-    """No descriptor is left in the template; the pool tries again, and says why."""
+@pytest.mark.parametrize("free", [2, 4])
+def test_a_process_that_cannot_be_forked(free: int, place: Path) -> None:
+    """The template has too few descriptors, for what is sent or for what it makes; the pool tries again, and says why."""
     (place / "forked.py").write_text(
         f"{FORKED}\nlast = os.open('/dev/null', os.O_RDONLY)\n"
         "limit = max(last, *(int(one) for one in os.listdir('/proc/self/fd')[:-1])) + 1\n"
@@ -258,7 +259,7 @@ def test_a_process_that_cannot_be_forked(place: Path) -> None:
         "        kept.append(os.dup(last))\n"
         "    except OSError:\n"
         "        break\n"
-        "for one in kept[-4:]:\n"
+        f"for one in kept[-{free}:]:\n"
         "    os.close(one)\n"
     )
     with FakeServer() as server, worker(server, app="forked:app", cwd=place) as pool:
