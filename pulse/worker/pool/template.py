@@ -82,8 +82,8 @@ class Template:
         forked: tuple[int, int] | None = None
         refused: OSError | None = None
         try:
-            if len(fds) != len(ProcessFds._fields):
-                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))  # noqa: TRY301 - the kernel has left some out
+            if len(fds) != len(ProcessFds._fields):  # the pool is gone, or the kernel has left some out
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))  # noqa: TRY301 - answered as any other
             forked = fork_away()
         except OSError as error:
             refused = error

@@ -248,7 +248,7 @@ def test_a_stop_while_the_app_is_imported(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("free", [2, 4])
 def test_a_process_that_cannot_be_forked(free: int, place: Path) -> None:
-    """Too few descriptors, for what the pool sends or for what the template makes; the pool says why, and tries again."""
+    """Too few descriptors, for what the pool sends or the template makes: the pool says why, and tries again."""
     (place / "forked.py").write_text(
         f"{FORKED}\nlast = os.open('/dev/null', os.O_RDONLY)\n"
         "limit = max(last, *(int(one) for one in os.listdir('/proc/self/fd')[:-1])) + 1\n"
