@@ -70,7 +70,8 @@ def _peer(fd: int) -> str:
             name = one.getpeername()
         except OSError:  # it listens, or is not connected
             name = one.getsockname()
-    return ":".join(map(str, name[:2])) if isinstance(name, tuple) else str(name)
+        is_of_internet = one.family in {socket.AF_INET, socket.AF_INET6}
+    return f"{name[0]}:{name[1]}" if is_of_internet else str(name)
 
 
 def _mark() -> list[str]:
