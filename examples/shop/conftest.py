@@ -10,6 +10,7 @@ from contextlib import closing
 
 import psycopg
 import pytest
+from psycopg import sql
 from sqlalchemy import make_url
 
 from shop.database import make_tables
@@ -28,10 +29,11 @@ def database() -> Iterator[str]:
     url = make_url(os.environ["DATABASE_URL"])
     name = f"{url.database}_test_{os.environ.get('PYTEST_XDIST_WORKER', 'all')}"
     with closing(psycopg.connect(os.environ["DATABASE_URL"], autocommit=True)) as connection:
-        connection.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
-        connection.execute(f'CREATE DATABASE "{name}"')
+        drop = sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name))
+        connection.execute(drop)
+        connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
         yield url.set(database=name).render_as_string(hide_password=False)
-        connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
+        connection.execute(drop)
 
 
 @pytest.fixture(scope="session")

@@ -1,5 +1,5 @@
 """
-A customer: uploads a picture, orders prints of it, and waits until all is done.
+A customer: pays in advance, uploads a picture, orders prints of it, and waits until all is done.
 
     python customer.py http://127.0.0.1:8000
 """
@@ -28,6 +28,7 @@ def main(url: str) -> None:
     picture = io.BytesIO()
     Image.new("RGB", (1600, 1200), "teal").save(picture, "PNG")
     with httpx2.Client(base_url=url) as shop:
+        shop.post("/customers", json={"email": "ada@shop.example", "cents": 5000}).raise_for_status()
         uploaded = shop.post("/pictures", content=picture.getvalue()).raise_for_status().json()
         wanted = {"email": "ada@shop.example", "picture": uploaded["picture"], "prints": 3}
         order = shop.post("/orders", json=wanted).raise_for_status().json()

@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker
 
 from pulse.testing import InlineJob, run_submitted_async, submitted_async
-from shop.database import Customer, Order, Sessions, make_engine
+from shop.database import Order, Sessions, make_engine
 from shop.jobs import app
 from shop.mail import send_mail
 from shop.payments import charge
@@ -55,8 +55,7 @@ async def shop() -> AsyncIterator[Shop]:
             httpx2.AsyncClient(transport=httpx2.ASGITransport(web), base_url="http://shop") as browser,
             sessions() as session,
         ):
-            session.add(Customer(email="ada@shop.example", cents=1000))
-            await session.commit()
+            await browser.post("/customers", json={"email": "ada@shop.example", "cents": 1000})
             yield Shop(browser, session, sessions)
         web.dependency_overrides.clear()
         await whole.rollback()

@@ -26,10 +26,10 @@ from shop.web import web
 @pytest.fixture
 def browser(pulse_server: PulseServer, database: str) -> Iterator[TestClient]:
     """The application with its lifespan; its client finds the server of the test by itself."""
-    with psycopg.connect(database, autocommit=True) as connection:
-        connection.execute("INSERT INTO customers VALUES ('ada@shop.example', 1000)")
-        with TestClient(web) as client:
-            yield client
+    with TestClient(web) as client:
+        client.post("/customers", json={"email": "ada@shop.example", "cents": 1000}).raise_for_status()
+        yield client
+    with psycopg.connect(database) as connection:
         connection.execute("TRUNCATE orders, customers")
 
 

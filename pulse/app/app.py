@@ -17,13 +17,24 @@ from pulse.app.schedule import Declared, ScheduleRules, declare
 from pulse.errors import HandlerError
 from pulse.security.codec import Codec, checked
 
-__all__ = ["App"]
+__all__ = ["App", "check_app"]
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 MiddlewareT = TypeVar("MiddlewareT", bound=Middleware)
 ProcessHookT = TypeVar("ProcessHookT", bound=ProcessHook)
 FailureHookT = TypeVar("FailureHookT", bound=FailureHook)
 LifespanT = TypeVar("LifespanT", bound=Callable[[], AsyncIterator[Any]])
+
+
+def check_app(label: str, app: object, allowed: str = "a pulse.App is allowed") -> None:
+    """
+    Refuse what is no app.
+
+    Raises:
+        HandlerError: It is something else.
+    """
+    if not isinstance(app, App):
+        raise HandlerError(f"{label}: app is {app!r:.60}; {allowed}")
 
 
 class _Handlers(Mapping[str, Handler]):

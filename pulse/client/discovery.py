@@ -363,8 +363,7 @@ def patience(
     connect_s = _connect_timeout_s(connect_timeout_s, env)
     if when_down is None:
         return Patience(connect_s)
-    if not isinstance(when_down, str):
-        raise ConfigError(f"when_down is of type {type(when_down).__name__}: 'fail', 'wait' or a DSN is allowed")
+    _check_text(when_down)
     if when_down == "wait":
         return Patience(max(connect_s, timeout_s))
     if when_down == "fail":
@@ -397,3 +396,8 @@ def _refuse_other_kinds(path: Path, name: str) -> None:
         raise PathError(f"socket {path} is a directory; name the socket in it, as in {path / name}")
     if not stat.S_ISSOCK(mode):
         raise PathError(f"socket {path} is not a socket")
+
+
+def _check_text(when_down: object) -> None:
+    if not isinstance(when_down, str):
+        raise ConfigError(f"when_down is of type {type(when_down).__name__}: 'fail', 'wait' or a DSN is allowed")

@@ -165,9 +165,7 @@ def welcome_of(frame: Frame) -> Welcome:
 
 def submit(jobs: Iterable[NewJob | Call[Any]]) -> Request[list[UUID]]:
     """Submit all of *jobs*, or none. Each has an id before it is sent, so that the request can be repeated."""
-    every: object = jobs
-    if not isinstance(every, Iterable) or isinstance(every, str | bytes | Mapping):
-        raise BadRequestError(f"submit: jobs must be a list of calls or mappings, not {type(jobs).__name__}")
+    _check_list(jobs)
     bodies = [_job_body(job) for job in jobs]
     if not bodies:
         raise BadRequestError("submit: no jobs")
@@ -179,6 +177,12 @@ def submit(jobs: Iterable[NewJob | Call[Any]]) -> Request[list[UUID]]:
     for body, job_id in zip(nameless, uuid7s(len(nameless)), strict=True):
         body["id"] = job_id
     return Request("submit", {"jobs": bodies}, submitted)
+
+
+def _check_list(jobs: object) -> None:
+    kind = type(jobs)
+    if not issubclass(kind, Iterable) or issubclass(kind, str | bytes | Mapping):
+        raise BadRequestError(f"submit: jobs must be a list of calls or mappings, not {kind.__name__}")
 
 
 def submitted(body: Mapping[str, object]) -> list[UUID]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from datetime import datetime
-from typing import cast
+from typing import Any, cast
 from uuid import UUID
 
 from pulse.common import json_text
@@ -45,12 +45,13 @@ def args_text(args: object) -> str:
         return "{}"
     if not isinstance(args, dict | Mapping):  # dict: an answer at once, without a look at the registry of Mapping
         raise BadRequestError(f"args must be an object of keyword arguments, not {type(args).__name__}")
+    given = cast("Mapping[str, object]", args)
     try:
-        return json_text.dumps(dict(cast("Mapping[str, object]", args)))
+        return json_text.dumps(dict(given))
     except json_text.NotStorableError as error:
-        raise BadRequestError(f"args are not storable: {_place_in(args)}{error}") from None
+        raise BadRequestError(f"args are not storable: {_place_in(given)}{error}") from None
     except json_text.NotJsonError as error:
-        raise BadRequestError(f"args are not JSON: {_place_in(args)}{error}") from None
+        raise BadRequestError(f"args are not JSON: {_place_in(given)}{error}") from None
 
 
 def _place_in(args: Mapping[str, object]) -> str:
@@ -66,12 +67,11 @@ def _place_in(args: Mapping[str, object]) -> str:
 def unsendable(value: object, place: str) -> str:
     """What of *value* is of a type that has no form on the wire, in words; '' if that is not it."""
     inner: list[tuple[object, str]] = []
+    known: Any = value
     if isinstance(value, dict):
-        inner = [
-            (one, f"{place}.{key}" if place else str(key)) for key, one in cast("dict[object, object]", value).items()
-        ]
+        inner = [(one, f"{place}.{key}" if place else str(key)) for key, one in known.items()]
     elif isinstance(value, list | tuple):
-        inner = [(one, f"{place}[{number}]") for number, one in enumerate(cast("list[object]", value))]
+        inner = [(one, f"{place}[{number}]") for number, one in enumerate(known)]
     elif value is not None and not isinstance(value, bool | int | float | str | bytes):
         return f"{place} is of type {type(value).__name__}, which cannot be sent"
     return next(filter(None, (unsendable(one, where) for one, where in inner)), "")

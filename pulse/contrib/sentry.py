@@ -15,11 +15,10 @@ import sentry_sdk
 from sentry_sdk.tracing import TransactionSource
 from sentry_sdk.utils import event_from_exception
 
-from pulse.app.app import App
+from pulse.app.app import App, check_app
 from pulse.app.context import Context
 from pulse.app.hooks.middleware import CallNext
 from pulse.app.outcome import Discard, RetryAfter, cause_of
-from pulse.errors import HandlerError
 
 __all__ = ["install"]
 
@@ -45,8 +44,7 @@ def install(app: App) -> None:
             app = pulse.App()
             pulse.contrib.sentry.install(app)
     """
-    if not isinstance(app, App):
-        raise HandlerError(f"sentry: app is {app!r:.60}; a pulse.App is allowed")
+    check_app("sentry", app)
     app.middleware(_in_scope)
     app.on_failure(_report_rest)
     app.on_shutdown(_flush)

@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Concatenate, Final, ParamSpec, Unpack, cast, overload
 from uuid import UUID
 
-from pulse.app.app import App
+from pulse.app.app import App, check_app
 from pulse.app.call import Call, HandlerRef, call
 from pulse.app.context import Context
 from pulse.client.requests import JobOptions
 from pulse.client.sealing import open_answer
 from pulse.common.wire_values import IdLike, as_id
-from pulse.errors import BadRequestError, HandlerError, InlineError
+from pulse.errors import BadRequestError, InlineError
 from pulse.protocol.answers import JobInfo
 from pulse.testing.clients import InlineAsyncClient, InlineClient
 from pulse.testing.matching import SubmittedJobs, find_submitted, told
@@ -56,8 +56,7 @@ class Inline:
     """
 
     def __init__(self, app: App, *, values: Mapping[Any, Any] | None = None, backend: str = "asyncio") -> None:
-        if not isinstance(app, App):
-            raise HandlerError(f"inline: app is {app!r:.60}; a pulse.App is allowed")
+        check_app("inline", app)
         if backend not in ("asyncio", "trio"):
             raise InlineError(f"inline: backend is {backend!r:.60}; 'asyncio' and 'trio' are allowed")
         self._queue = MemoryQueue(app)

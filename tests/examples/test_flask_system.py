@@ -16,7 +16,7 @@ from examples.flask.web import create_app
 from tests.support.systems.system_kit import END_S, Whole, run
 from tests.support.waiting import until
 
-pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.system]
+pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.patient]
 
 DIGEST: Final = hashlib.sha256(b"Ada").hexdigest()
 # As gunicorn --preload does it: the application is made, and has even asked, before its processes are forked.

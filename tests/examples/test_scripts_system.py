@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.systems.system_kit import ROOT, Whole, run
 
-pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.system, pytest.mark.rest]
+pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.patient, pytest.mark.rest]
 
 
 @pytest.fixture(scope="module")

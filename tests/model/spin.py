@@ -13,7 +13,7 @@ from typing import Final
 HERE: Final = Path(__file__).resolve().parent / "promela"
 DEPTH: Final = 100_000
 MEMORY_MB: Final = 900
-OPTIMIZE_FROM: Final = 200_000  # states
+LARGE: Final = 200_000  # states
 STEP_S: Final = 100.0  # for each of the three programs
 FOR_EVER: Final = "acceptance cycle"  # what Spin calls it when something that must come may never come
 
@@ -82,8 +82,10 @@ def verify(variant: Variant, *, shortest: bool = False) -> Verdict:
         defined.append(f"-DONLY={variant.breaks}")
     source = f"{variant.model}.pml"
     kind = ["-DNFAIR=5"] if variant.live else ["-DSAFETY"]
-    search = [f"-m{DEPTH}", "-w20", *(["-a", "-f"] if variant.live else []), "-i" if shortest else "-c1"]
-    optimize = "-Og" if variant.floor > OPTIMIZE_FROM else "-O0"  # compiling well takes longer than a short search
+    is_large = variant.floor > LARGE
+    width = "-w24" if is_large else "-w20"  # 2^24 places are 128 MB, which a short search need not clear
+    search = [f"-m{DEPTH}", width, *(["-a", "-f"] if variant.live else []), "-i" if shortest else "-c1"]
+    optimize = "-Og" if is_large else "-O0"  # compiling well takes longer than a short search
     with tempfile.TemporaryDirectory(prefix="pulse-model-") as work:
         for path in HERE.glob("*.pml"):
             shutil.copy(path, work)  # Spin writes beside its source

@@ -23,7 +23,7 @@ from typing import Final
 
 from tests.mutants import operators, repairs, sql_operators
 from tests.mutants.source import ROOT, Mutant, modules, numbered, path_of, statements
-from tests.mutants.tables import tabled
+from tests.mutants.tables import late, tabled
 from tests.mutants.trial import Trial
 from tests.mutants.warm import Judges, start
 from tests.support.servers import postgres
@@ -62,7 +62,11 @@ def main() -> int:
     parser.add_argument("--fine", action="store_true", help="all mutants, not only those that take a guard away")
     parser.add_argument("--repairs", action="store_true", help="undo the latest repairs of faults, one at a time")
     parser.add_argument("--again", metavar="REPORT", type=Path, help="only those that survived in an earlier report")
-    parser.add_argument("--note", action="store_true", help="write down which slow tests notice mutants (late.toml)")
+    parser.add_argument(
+        "--note",
+        action="store_true",
+        help="find out anew which slow tests notice mutants, and write that into late.toml",
+    )
     parser.add_argument("words", nargs="*", metavar="NAME", help="only those of modules and statements that begin so")
     asked = parser.parse_args()
     where = changed_since(asked.since) if asked.since else [*modules(), *statements()]
@@ -77,7 +81,7 @@ def main() -> int:
     found = postgres.to_test_on()
     with closing(Servers()) as servers, tempfile.TemporaryDirectory(prefix="pulse-mutants-") as directory:
         server, oldest = servers.get(found[0]), servers.get(found[-1])
-        trial = Trial(mutants, server, oldest.dsn, asked.seconds)
+        trial = Trial(mutants, server, oldest.dsn, asked.seconds, {} if asked.note else late.found_by())
         os.environ |= {GIVEN_DSN: server.dsn, GIVEN_TEMPLATE: server.template(), "HYPOTHESIS_PROFILE": "mutants"}
         code = start(Judges(trial.work, Path(directory), SIDE_BY_SIDE, server), trial.files())
     if asked.note:

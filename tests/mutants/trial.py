@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 import tomllib
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 from tests.mutants import judges
@@ -37,18 +38,26 @@ class Trial:
         server: Where databases are made.
         oldest_dsn: Of the oldest PostgreSQL, for those that show only there.
         seconds: For all of them.
+        known: Keys of mutants -> the slow test that noticed it the last time, with which it is tried at first.
     """
 
-    def __init__(self, mutants: list[Mutant], server: Postgres, oldest_dsn: str, seconds: float) -> None:
+    def __init__(
+        self,
+        mutants: list[Mutant],
+        server: Postgres,
+        oldest_dsn: str,
+        seconds: float,
+        known: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         self.wrong: list[str] = []
         self._mutants = mutants
         self._server = server
         self._oldest_dsn = oldest_dsn
         self._seconds = seconds
         self._begun_s = time.monotonic()
+        self._recording_s = 0.0
         self._is_late = False
         self._slow: set[str] = set()
-        known = late.found_by()
         self._known = [replace(one, killer=known[one.key]) for one in mutants if one.key in known and not one.killer]
         self._ended: dict[str, tuple[int, str]] = {}
 
@@ -64,8 +73,8 @@ class Trial:
         """
         Try all with the fast tests; then what survives them, and is not listed, with the others, too.
 
-        Before that, each mutant of ``late.toml`` is tried with the slow test that noticed it the last time. Of the slow
-        tests the module's own come first: the others are recorded only if some mutant survives these.
+        Before that, each one that is *known* is tried with its slow test. Of the slow tests those of its own module are
+        first: the others are recorded only if some mutant survives these.
         """
         slow = self._slow = {item.nodeid for item in warm.items if is_late(item)}
         self._record(warm, slow & {one.killer for one in self._known}, self._known)
@@ -114,6 +123,7 @@ class Trial:
                 self.wrong.append(f"in the tables, but nothing that runs: {key}")
         told = [
             f"{len(self._ended)} mutants tried in {time.monotonic() - self._begun_s:.0f} s",
+            f"{self._recording_s:.0f} s of it to see what the tests reach",
             f"{counts[KILLED]} found",
             f"{counts[HUNG]} hung",
             f"{counts[UNFIT]} unfit",
@@ -128,6 +138,7 @@ class Trial:
         until_s = now_s + _RECORDING * (self._begun_s + self._seconds - now_s)
         paths = {str(path_of(one.where)) for one in mutants if one.is_code and not one.killer}
         said = warm.record([item for item in warm.items if item.nodeid in names], sorted(paths), until_s)
+        self._recording_s += time.monotonic() - now_s
         print("\n".join([*said, f"{len(names)} tests judge {len(mutants)} mutants"]), flush=True)  # noqa: T201
 
     def _controls(self) -> list[Mutant]:

@@ -40,7 +40,6 @@ SURVIVED, KILLED, UNFIT, HUNG = 0, 1, 2, 3  # what becomes of a fork
 _ALWAYS: Final = ("-q", "-s", "--no-header", "-p", "no:cacheprovider", "--hypothesis-seed=0", "--assert=plain")
 _MARKS: Final = "not long and not systemd and not chaos"
 _OFTEN: Final = 60  # calls of a function in one test, of which the lines are noted
-_HEAD: Final = 100  # characters of a query, in which it says that it prepares a statement
 _PR_SET_PDEATHSIG: Final = 1
 _FILE_LIMIT_S: Final = 300.0  # for all tests of a file
 _FILE_LEAST_S: Final = 10.0
@@ -215,19 +214,20 @@ class Judges:
 
     def _in_order(self, mutant: Mutant, names: list[str], left_s: float) -> list[str]:
         """
-        Those that found others of the same text, then those that begin or are called as the module, then the best.
+        Those that found most others of the same text in their time, then those that found most of all.
 
-        The best find most in their time. Of a statement's, those that send few others come first: they are about it.
+        Those that begin or are called as the module count as if they had found one. Of a statement's tests, those that
+        send few others come first: they are about it.
         Those of a file are together: they share a database.
         """
         begin, word = (judges.begin_of(mutant.where), mutant.where.rpartition(".")[2]) if mutant.is_code else ("", " ")
         took_s = {name: max(self.reached[name].took_s, 1e-3) for name in names}
 
-        def place(name: str) -> tuple[float, bool, float, float]:
+        def place(name: str) -> tuple[float, float, float]:
             cost = took_s[name] * (1 if mutant.is_code else len(self.reached[name].lines))
             is_own = name.startswith(begin) or word in name
-            found = (self.kills.get(one, 0) / took_s[name] for one in (mutant.where + name, name))
-            return -next(found), not is_own, -next(found), cost
+            of_text = self.kills.get(mutant.where + name, 0) + is_own
+            return -of_text / took_s[name], -self.kills.get(name, 0) / took_s[name], cost
 
         best = sorted(names, key=place)
         places: dict[str, int] = {}
@@ -259,9 +259,14 @@ class Judges:
             return self._run_all(slot, items)
 
     def _run_all(self, slot: int, items: list[pytest.Item]) -> int:
+        slowest_s: defaultdict[str, float] = defaultdict(float)  # of a file: with what its tests share
+        for name, one in self.reached.items():
+            file = name.partition("::")[0]
+            slowest_s[file] = max(slowest_s[file], one.took_s)
         for number, (item, following) in enumerate(zip(items, [*items[1:], None], strict=True)):
             limit_s = _START_LIMIT_S if judges.starts_processes(item.nodeid) else _LIMIT_S
-            self._get_on(slot, limit_s + 10 * self.reached[item.nodeid].took_s, number)
+            limit_s += 10 * self.reached[item.nodeid].took_s + 2 * slowest_s[item.nodeid.partition("::")[0]]
+            self._get_on(slot, limit_s, number)
             if not self._run(item, following):
                 return KILLED
         return SURVIVED
@@ -370,10 +375,8 @@ def _watch_statements() -> set[str]:
 
     def watched(method: Any) -> Any:
         def call(self: Any, query: str, *words: Any, **options: Any) -> Any:
-            _, prepares, prepared = query.partition(" AS ") if "PREPARE " in query[:_HEAD] else ("", "", "")
-            name = names.get(prepared if prepares else query)
-            if name is not None:
-                sent.add(name)
+            if query in names:
+                sent.add(names[query])
             return method(self, query, *words, **options)
 
         return call

@@ -8,6 +8,7 @@ import gc
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +20,7 @@ import pytest
 from pulse.common.text import cut
 from pulse.store import store
 from tests.mutants import force, judges, leftovers, operators, repairs, source, sql_operators, trial
+from tests.mutants.site import hook
 from tests.mutants.source import Mutant, Span, modules, statements
 from tests.mutants.tables import late, tabled
 from tests.mutants.trial import BLIND, EQUIVALENT, OPEN, Trial
@@ -151,6 +153,20 @@ def test_a_function_gets_other_code(tmp_path: Path) -> None:
     assert cut("four", 3) != "four"
 
 
+def test_a_program_has_the_mutant_too(tmp_path: Path) -> None:
+    """Also one that puts a finder of its own before all others, as pytest does."""
+    (mutant,) = [one for one in operators.mutants_of("pulse.common.text") if one.key.endswith(CUT)]
+    changed = tmp_path / "mutant.py"
+    changed.write_text(mutant.mutated(), "utf-8")
+    program = (
+        "import sys, importlib.machinery; sys.meta_path.insert(0, importlib.machinery.PathFinder); "
+        "from pulse.common.text import cut; print(cut('four', 3))"
+    )
+    env = {**os.environ, hook.MODULE: mutant.where, hook.SOURCE: str(changed), "PYTHONPATH": str(force._SITE)}
+    done = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, check=True)
+    assert done.stdout == "four\n"
+
+
 def test_a_statement_gets_another_text(tmp_path: Path) -> None:
     """Also where a module keeps it."""
     mutant = Mutant("complete_jobs", "", Span(0, 0), "\n")
@@ -251,12 +267,11 @@ def test_slow_tests_are_run_only_where_fast_ones_notice_nothing(
 ) -> None:
     """Unless one is known to notice this mutant: that one alone is run, or all, if it does so no more."""
     mutant = Mutant("pulse.job", "", Span(0, 1), "x", (1, 1))
-    monkeypatch.setattr(late, "found_by", lambda: {mutant.key: known} if known else {})
     monkeypatch.setattr(judges, "processes_for", lambda _: (OWN.partition("::")[0], FAR.partition("::")[0]))
     monkeypatch.setattr(trial, "_files_for", lambda _: [one.partition("::")[0] for one in (FAST, OWN, FAR)])
     items = [SimpleNamespace(nodeid=name, get_closest_marker=lambda _: None) for name in (FAST, OWN, FAR)]
     warm = Warm(noticing, items)
-    judged = Trial([mutant], server, server.dsn, 60.0)
+    judged = Trial([mutant], server, server.dsn, 60.0, {mutant.key: known} if known else {})
     judged.work(cast("Judges", warm))
     assert judged.end_of(mutant) == (KILLED, *noticing)
     assert warm.recorded == recorded
@@ -272,11 +287,11 @@ def test_nothing_that_is_found_is_wrong(status: int, is_wrong: bool, server: Pos
     assert bool(judged.wrong) == is_wrong
 
 
-@pytest.mark.parametrize("scope", ["uuid7", "nobody_names_this"])
+@pytest.mark.parametrize("scope", ["schema_sql", "nobody_names_this"])
 def test_the_blind_judge_no_schema(scope: str, server: Postgres, tmp_path: Path) -> None:
     """A test of what a mutant of the schema replaces would fail whatever the mutant is."""
     (blind,) = BLIND
-    seeing = f"{blind.partition('::')[0]}::test_uuid7[pg18]"
+    seeing = f"{blind.partition('::')[0]}::another"
     mutant = Mutant(source.SCHEMA, scope, Span(0, 1), "x")
     judged = Trial([mutant], server, server.dsn, 1.0)
     warm = Judges(judged.work, tmp_path, 1, server)

@@ -1,4 +1,4 @@
-"""The runner and the embedded PostgreSQL, whose start takes a while: what may happen to it meanwhile."""
+"""The runner and its effects; and the embedded PostgreSQL, whose start takes a while: what may happen meanwhile."""
 
 from __future__ import annotations
 
@@ -6,21 +6,24 @@ import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, cast
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import pytest
 import structlog
 import trio
+from structlog.testing import capture_logs
 
-from pulse_supervisor.children.events import StopAsked
-from pulse_supervisor.children.lifecycle import ChildPhase
-from pulse_supervisor.children.spec import POSTGRES_STOP, ChildKind, ChildSpec
+from pulse_supervisor.children.events import Briefed, BusBroken, SendStart, SendStop, StopAsked
+from pulse_supervisor.children.lifecycle import ChildPhase, ChildState
+from pulse_supervisor.children.spec import POSTGRES_STOP, ChildKind, ChildSpec, actor
 from pulse_supervisor.runner import ChildRunner
-from pulse_supervisor.slots import SupervisorIdentity
+from pulse_supervisor.slots import ChildSlot, SupervisorIdentity
 from pulse_supervisor.systemd.notify import Notifier
 from tests.support.waiting import until_async
 
 if TYPE_CHECKING:
+    from pulse_supervisor.bus.link import BusLink
     from pulse_supervisor.postgres.child import PostgresChild
 
 pytestmark = pytest.mark.process
@@ -115,3 +118,60 @@ def test_nobody_waits_for_a_process_that_has_ended(tmp_path: Path) -> None:
         assert set(database.asked[begun:]) == {second}
 
     run(database, ("sh", "-c", once), scene)
+
+
+def of_an_actor(scene: Callable[[ChildRunner, ChildSlot, list[Any]], None]) -> None:
+    """With a slot whose bus notes what is sent."""
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            runner = ChildRunner(SupervisorIdentity("1", 0.0), {}, nursery, Notifier({}), structlog.get_logger())
+            sent: list[Any] = []
+            link = SimpleNamespace(send_nowait=lambda *words: sent.append(words), brief_nowait=sent.append)
+            slot = ChildSlot(actor("pause"), link=cast("BusLink", link))
+            runner.slots["pause"] = slot
+            scene(runner, slot, sent)
+
+    trio.run(main)
+
+
+def test_settings_are_sent_as_soon_as_they_are_there() -> None:
+    def scene(runner: ChildRunner, slot: ChildSlot, sent: list[Any]) -> None:
+        assert runner._carry_out(slot, SendStart(boot=True)) is None
+        assert sent == []
+        runner.brief({"dsn": "x"})
+        assert runner._carry_out(slot, SendStart(boot=False)) == Briefed()
+        assert sent == [{"settings": {"dsn": "x"}, "boot": False}]
+
+    of_an_actor(scene)
+
+
+def test_an_actor_is_asked_to_stop_on_its_bus() -> None:
+    def scene(runner: ChildRunner, slot: ChildSlot, sent: list[Any]) -> None:
+        runner._carry_out(slot, SendStop(5.0))
+        assert sent == [("stop", None, {"grace_s": 5.0})]
+
+    of_an_actor(scene)
+
+
+def test_a_fault_of_a_child_is_logged() -> None:
+    def scene(runner: ChildRunner, slot: ChildSlot, _sent: list[Any]) -> None:
+        slot.state = ChildState(ChildPhase.RUNNING, pid=7)
+        with capture_logs() as logged:
+            runner.feed("pause", BusBroken("nonsense"))
+        assert [(one["event"], one["log_level"], one["pid"]) for one in logged] == [("child_faulty", "error", 7)]
+
+    of_an_actor(scene)
+
+
+@pytest.mark.parametrize("in_a_hurry", [False, True])
+def test_who_has_time_is_asked_before_it_is_killed(in_a_hurry: bool) -> None:
+    def scene(runner: ChildRunner, slot: ChildSlot, sent: list[Any]) -> None:
+        slot.state = ChildState(ChildPhase.RUNNING, pid=7)
+        if in_a_hurry:
+            runner.hurry()
+        runner.ask_to_stop("pause")
+        assert slot.state.phase is ChildPhase.STOPPING
+        assert [word for word, *_ in sent] == ([] if in_a_hurry else ["stop"])
+
+    of_an_actor(scene)

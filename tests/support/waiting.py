@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import select
 import time
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import anyio
@@ -47,6 +49,15 @@ async def _holds(found: Awaitable[object] | bool) -> bool:
 async def until_blocked(connection: Connection[Record], *, by: int) -> None:
     """Return when some session waits for a lock that the backend *by* holds."""
     await until_async(lambda: connection.fetchval(_BLOCKED, by), f"a session that waits for {by}")
+
+
+def children(pid: int) -> list[int]:
+    """Its children, which who waits asks for again and again: psutil looks at each process of the machine for that."""
+    found: list[int] = []
+    with contextlib.suppress(OSError):
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            found += map(int, (thread / "children").read_text("ascii").split())
+    return found
 
 
 def is_alive(pid: int) -> bool:

@@ -16,7 +16,7 @@ import pulse.contrib.sentry
 from shop.database import Sessions, make_engine
 
 log = logging.getLogger("shop")
-log.setLevel(logging.INFO)
+log.setLevel(logging.INFO)  # a worker shows warnings only, unless a logger says otherwise
 
 sentry_sdk.init()  # where to: SENTRY_DSN; nowhere without it
 app = pulse.App()

@@ -15,7 +15,7 @@ from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 SLOW = "slow@shop.example"
-SLOW_S = 3.0
+SLOW_S = 5.0
 
 
 class StandIn(ThreadingHTTPServer):
@@ -59,9 +59,8 @@ class StandIn(ThreadingHTTPServer):
 
 
 class _Posted(BaseHTTPRequestHandler):
-    server: StandIn
-
     def do_POST(self) -> None:
+        assert isinstance(self.server, StandIn)
         body = self.rfile.read(int(self.headers["Content-Length"]))
         if self.headers["Content-Encoding"] == "gzip":
             body = gzip.decompress(body)

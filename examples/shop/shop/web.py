@@ -60,6 +60,20 @@ Transaction = Annotated[AsyncSession, Depends(transaction, scope="function")]
 Client = Annotated[pulse.AsyncClient, Depends(the_client)]
 
 
+class Deposit(BaseModel):
+    """What a customer pays in advance."""
+
+    email: str
+    cents: PositiveInt
+
+
+@web.post("/customers", status_code=201)
+async def pay_in(paid: Deposit, session: Transaction) -> Deposit:
+    """From now on it can be spent."""
+    await session.merge(Customer(**paid.model_dump()))
+    return paid
+
+
 class NewOrder(BaseModel):
     """What a customer wants."""
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 from pulse.app.context import Context
 from pulse.app.hooks.functions import check_arguments, check_function, is_async, shown
@@ -48,7 +48,7 @@ def checked_middleware(label: str, function: Middleware) -> Middleware:
     return function
 
 
-def checked_own(label: str, middleware: Iterable[Middleware], *, handler_is_async: bool) -> tuple[Middleware, ...]:
+def checked_own(label: str, middleware: object, *, handler_is_async: bool) -> tuple[Middleware, ...]:
     """
     The middleware that a handler names for itself.
 
@@ -57,7 +57,8 @@ def checked_own(label: str, middleware: Iterable[Middleware], *, handler_is_asyn
     """
     if callable(middleware) or not isinstance(middleware, Iterable):
         raise HandlerError(f"{label}: middleware must be a list of functions, not {middleware!r:.100}")
-    found = tuple(checked_middleware(f"{label}: middleware", one) for one in middleware)
+    given = cast("Iterable[Middleware]", middleware)
+    found = tuple(checked_middleware(f"{label}: middleware", one) for one in given)
     plain = next((one for one in found if not is_async(one)), None)
     if handler_is_async and plain is not None:
         raise HandlerError(

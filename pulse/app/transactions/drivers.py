@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias
 
 from pulse.errors import BadRequestError, PulseError, SchemaError, TransactionError
 
-__all__ = ["USUAL", "Meanings", "async_driver", "blocking_driver", "errors_told_apart"]
+__all__ = ["USUAL", "Meanings", "async_driver", "blocking_driver", "errors_told_apart", "state_of"]
 
 _SYNC: Final = "a psycopg connection, a SQLAlchemy Connection or Session, or Django's connection"
 _ASYNC: Final = (
@@ -101,7 +101,7 @@ def errors_told_apart(connection: object, meanings: Meanings) -> Generator[None]
     except PulseError:
         raise
     except Exception as error:
-        state, said = _state_of(error)
+        state, said = state_of(error)
         meaning = meanings.get(state) or meanings.get(state[:2])
         if meaning is not None:
             raise meaning(said) from error
@@ -123,13 +123,15 @@ def _tell_of_connection(connection: object, meanings: Meanings, error: Exception
         raise SchemaError(f"the connection is one to {other}: jobs are in PostgreSQL") from error
 
 
-def _state_of(error: BaseException) -> tuple[str, str]:
+def state_of(error: BaseException) -> tuple[str, str]:
     """The SQLSTATE in an error of a driver, or in what it wraps, and its first line; '' without one."""
     inner: Any = error
     while inner is not None:
-        state = getattr(inner, "sqlstate", None)
+        state = getattr(inner, "sqlstate", None) or getattr(inner, "pgcode", None)  # of psycopg2
+        said = getattr(getattr(inner, "diag", None), "message_primary", None) or str(inner)
+        if state is None and inner.args and isinstance(inner.args[0], dict):  # of pg8000
+            state, said = inner.args[0].get("C"), str(inner.args[0].get("M"))
         if isinstance(state, str):
-            said = getattr(getattr(inner, "diag", None), "message_primary", None) or str(inner)
             return state, said.partition("\n")[0]
         inner = getattr(inner, "orig", None) or inner.__cause__
     return "", str(error).partition("\n")[0]

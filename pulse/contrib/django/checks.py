@@ -18,6 +18,7 @@ from django.conf import settings as django_settings  # type: ignore[import-untyp
 from django.core import checks  # type: ignore[import-untyped]
 from django.db import DatabaseError  # type: ignore[import-untyped]
 
+from pulse.app.transactions.drivers import state_of
 from pulse.contrib.django.connections import connection_of
 from pulse.contrib.django.settings import settings_and_problems
 
@@ -75,7 +76,7 @@ def check_schema(databases: Sequence[str] | None = None, **_: object) -> list[ch
             row = cursor.fetchone()
     except DatabaseError as error:
         said = f"database {alias!r}: {str(error).partition(chr(10))[0]}"
-        if getattr(error.__cause__, "sqlstate", "") in _NO_SCHEMA:
+        if state_of(error)[0] in _NO_SCHEMA:
             return [checks.Warning(said, hint="`manage.py migrate` or `pulse migrate` installs it.", id="pulse.W002")]
         return [checks.Error(said, hint="`pulse migrate --roles` makes roles that may use it.", id="pulse.E003")]
     return [checks.Error(f"database {alias!r}: {said}", id="pulse.E003") for said in _outdated(row)]

@@ -57,12 +57,9 @@ def leases(rows: Sequence[Row], grace_s: float) -> Finding:
 
 def topics(rows: Sequence[Row], grace_s: float, *, served: Collection[str] | None) -> Finding:
     """Topics with due jobs that no worker serves."""
-    if served is None:
-        return Finding(
-            "topics",
-            State.SKIPPED,
-            "the dispatcher did not say which topics its workers serve, or they may still be on their way",
-        )
+    if served is None and rows:
+        return Finding("topics", State.SKIPPED, "which topics workers serve is not known, or not yet")
+    served = served or ()
     late = [row for row in rows if row["due_s"] >= min(grace_s, 5.0) and not row["is_paused"]]
     unserved = [
         f"topic {row['topic']!r}: a job has been due for {shown_s(row['due_s'])}"

@@ -110,10 +110,12 @@ async def ask_now(
     return _visible(request, kind, answer)
 
 
-async def ask(request: Request, kind: str, body: Mapping[str, object] | None = None) -> Mapping[str, object]:
+async def ask(
+    request: Request, kind: str, body: Mapping[str, object] | None = None, *, within_s: float = ANSWER_S
+) -> Mapping[str, object]:
     """The same for a page that only shows: while the dispatcher is silent it has the last answer, and says so."""
     try:
-        return await ask_now(request, kind, body)
+        return await ask_now(request, kind, body, within_s=within_s)
     except (NobodyAnswersError, UnavailableError):
         last = site_of(request).questions.last(kind, body)
         if last is None:

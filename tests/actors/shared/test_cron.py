@@ -1,8 +1,8 @@
 """
-Cron expressions in time zones: held against an oracle that looks at every minute of a year, in zones with odd rules.
+Cron expressions in time zones: held against an oracle that looks at every half hour of a year, in zones with odd rules.
 
-The oracle works differently: it walks through the minutes of UTC, notes the wall-clock time of each, and so knows which
-wall-clock times are left out, by which instant, and which come twice.
+The oracle works differently: it walks through the half hours of UTC, notes the wall-clock time of each, and so knows
+which wall-clock times are left out, by which instant, and which come twice.
 """
 
 from __future__ import annotations
@@ -113,18 +113,23 @@ class Year:
     A year of a zone.
 
     Attributes:
-        days: Date -> minute of the day -> the instants, Unix seconds, of this wall-clock time: one; two where it exists
-            twice; and (negative) the first instant after the gap where it does not exist.
+        days: Date -> half hour of the day -> the instants, Unix seconds, at which the wall clock is there: one; two
+            where that time exists twice; and (negative) the first instant after the gap where it does not exist.
         changes: The instants at which the clock was changed.
     """
 
     days: dict[date, dict[int, list[int]]]
     changes: list[int]
 
+    def instants_of(self, day: date, minute: int) -> list[int]:
+        """The same of a minute of that day."""
+        half, rest = divmod(minute, 30)
+        return [begin if begin < 0 else begin + 60 * rest for begin in self.days[day].get(half, ())]
+
 
 @functools.cache
 def year_of(zone: str, year: int) -> Year:
-    """Every minute of a year, and of the day before and after it; it includes changes on the half hour."""
+    """Every half hour of a year, and of the day before and after it: no clock is changed in between."""
     local, days = ZoneInfo(zone), defaultdict[date, dict[int, list[int]]](dict)
     changes: list[int] = []
     instant = int(datetime(year, 1, 1, tzinfo=UTC).timestamp()) - 86_400
@@ -139,14 +144,16 @@ def year_of(zone: str, year: int) -> Year:
             changes.append(instant)
             missing = before + minute
             while missing < wall:
-                days[missing.date()].setdefault(missing.hour * 60 + missing.minute, []).append(-instant)
-                missing += minute
-        day, first = days[wall.date()], wall.hour * 60 + wall.minute
-        for number in range(30):
-            day.setdefault(first + number, []).append(instant + 60 * number)
+                days[missing.date()].setdefault(_half(missing), []).append(-instant)
+                missing += half
+        days[wall.date()].setdefault(_half(wall), []).append(instant)
         before = last
         instant += 1800
     return Year(dict(days), changes)
+
+
+def _half(wall: datetime) -> int:
+    return wall.hour * 2 + wall.minute // 30
 
 
 def oracle(cron: str, zone: str, year: int, start: int, most: int) -> list[int]:
@@ -157,7 +164,8 @@ def oracle(cron: str, zone: str, year: int, start: int, most: int) -> list[int]:
     goes_on = any(sign in minute + hour for sign in "*/")
     found: set[int] = set()
     first = datetime.fromtimestamp(start, UTC).date() - timedelta(days=2)
-    for today, instants in year_of(zone, year).days.items():
+    there = year_of(zone, year)
+    for today in there.days:
         if today < first:
             continue
         if sum(start < moment for moment in found) > 2 * most:
@@ -166,8 +174,8 @@ def oracle(cron: str, zone: str, year: int, start: int, most: int) -> list[int]:
         is_day = (on_day and on_weekday) if "*" in {day, weekday} else (on_day or on_weekday)
         if today.month in months and is_day:
             for one in minutes:
-                there = instants.get(one, [])
-                found |= set(map(abs, there if goes_on else there[:1]))
+                instants = there.instants_of(today, one)
+                found |= set(map(abs, instants if goes_on else instants[:1]))
     return sorted(moment for moment in found if start < moment)[:most]
 
 

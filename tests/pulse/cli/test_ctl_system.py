@@ -44,7 +44,7 @@ READING = {
     "ctl status": Told("status", tuple(sorted(MINIMUM_KEYS)), "gate        all topics paused 3 d ago: maintenance"),
     "ctl jobs list": Told("jobs.list", ("jobs", "next"), f"{JOB}  DEAD_LETTERED  resize"),
     f"ctl jobs get {JOB}": Told("jobs.get", JOB_KEYS, f"{JOB}\nstatus       DEAD_LETTERED\n"),
-    f"ctl jobs why {JOB}": Told("jobs.why", ("id", "status", "reasons"), 'Topic "images" is paused since 2030'),
+    f"ctl jobs why {JOB}": Told("jobs.why", ("id", "status", "reasons"), 'Topic "images" has been paused since 2030'),
     f"ctl jobs stack {JOB}": Told(
         "jobs.stack", ("worker", "pid", "stack"), 'attempt 2, pid 7, h/b/1/7.8/w\n\nFile "a.py"'
     ),
@@ -108,7 +108,7 @@ class TestOutput:
         """Reasons come one to a line in the server's order, each with what to do below it; programs get all of it."""
         done = pulse(server.directory, f"ctl jobs why {JOB}")
         assert done.out.splitlines() == [
-            'Topic "images" is paused since 2030-01-31T12:00:00Z (3 min ago), until somebody resumes it.',
+            'Topic "images" has been paused since 2030-01-31T12:00:00Z (3 min ago), until somebody resumes it.',
             "  pulse ctl dispatch resume --topic images",
             "It is looked at again \\x1b[31mlater.",
         ]

@@ -16,6 +16,7 @@ import sqlalchemy.orm
 from sqlalchemy.ext import asyncio as sqlalchemy_asyncio
 
 import pulse
+from pulse.app.transactions.drivers import USUAL, errors_told_apart, state_of
 from pulse.encryption import FernetCodec
 from pulse.errors import BadRequestError, ConflictError, ForbiddenError, SchemaError, TransactionError
 from tests.pulse.sql.connections import KINDS, Peer, peer
@@ -286,3 +287,42 @@ async def test_through_a_pooler_of_transactions(pooled: tuple[str, str], kind: s
     seen = await asyncpg.connect(pooled[0])
     assert await seen.fetchval("SELECT count(*) FROM pulse.jobs") == 8
     await seen.close()
+
+
+class Psycopg2Error(Exception):
+    """Its connections are those of SQLAlchemy's and Django's older installations."""
+
+    def __init__(self, said: str, pgcode: str | None) -> None:
+        super().__init__(said)
+        self.pgcode = pgcode
+
+
+class Wrapping(Exception):
+    """As SQLAlchemy has it."""
+
+    def __init__(self, orig: Exception) -> None:
+        super().__init__(f"({type(orig).__name__}) {orig}")
+        self.orig = orig
+
+
+PG8000 = Exception({"S": "ERROR", "C": "3F000", "M": 'schema "pulse" does not exist'})
+
+
+@pytest.mark.parametrize(("error", "found"), [
+    (Psycopg2Error("no schema\nCONTEXT: x", "3F000"), ("3F000", "no schema")),
+    (Wrapping(Psycopg2Error("no schema", "3F000")), ("3F000", "no schema")),
+    (PG8000, ("3F000", 'schema "pulse" does not exist')),
+    (Wrapping(PG8000), ("3F000", 'schema "pulse" does not exist')),
+    (Psycopg2Error("the network is away", None), ("", "the network is away")),
+    (Exception({"code": 5}), ("", "{'code': 5}")),
+    (Exception(), ("", "")),
+])  # fmt: skip
+async def test_each_driver_has_its_place_for_the_sqlstate(error: Exception, found: tuple[str, str]) -> None:
+    assert state_of(error) == found
+
+
+async def test_what_it_means_is_raised() -> None:
+    with pytest.raises(SchemaError, match="this database is not pulse's") as caught, errors_told_apart(None, USUAL):
+        raise Wrapping(PG8000)
+    cause: Any = caught.value.__cause__
+    assert cause.orig is PG8000

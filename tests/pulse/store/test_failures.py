@@ -40,6 +40,7 @@ def told(error: Exception, failing: Failing | None = None) -> UnavailableError |
 ])  # fmt: skip
 def test_a_statement_without_an_answer(error: Exception, kind: type[UnavailableError], text: str) -> None:
     found = told(error)
+    assert found is not None
     assert type(found) is kind
     assert text in found.message
 

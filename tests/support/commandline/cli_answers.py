@@ -52,7 +52,7 @@ _OVERALL: Final = {
 _REASONS: Final = [
     {
         "code": "paused",
-        "text": 'Topic "images" is paused since 2030-01-31T12:00:00Z (3 min ago), until somebody resumes it.',
+        "text": 'Topic "images" has been paused since 2030-01-31T12:00:00Z (3 min ago), until somebody resumes it.',
         "advice": "pulse ctl dispatch resume --topic images",
         "details": {"topic": "images", "paused_at": NOW_S - 180, "paused_until": None},
     },

@@ -133,7 +133,7 @@ def _paused(job: StoredFacts, topic: str, pause: _PauseState) -> Cause | None:
     why = f"; reason: {short(pause.reason)}" if pause.reason else ""
     details = {"topic": topic, "paused_at": since, "paused_until": until, "paused_by": pause.who}
     option = f" --topic {shlex.quote(topic)}" if topic else ""
-    text = f"{what} is paused since {moment(since, job.now)}{by}, {end}{why}."
+    text = f"{what} has been paused since {moment(since, job.now)}{by}, {end}{why}."
     return Cause("paused", text, f"pulse ctl dispatch resume{option}", details={**details, "reason": pause.reason})
 
 
@@ -298,7 +298,7 @@ def _ready(job: StoredFacts, facts: JobFacts) -> Cause:
     room = f"have {count(free, 'free place')}" if free else "take jobs ahead"
     details = {"next_run_at": job.next_run_at, "free": free}
     text = (
-        f"Nothing blocks it: it is due since {moment(job.next_run_at, job.now)}, "
+        f"Nothing blocks it: it has been due since {moment(job.next_run_at, job.now)}, "
         f"and workers {room}. It should start within {duration(facts.poll_s)}."
     )
     advice = (

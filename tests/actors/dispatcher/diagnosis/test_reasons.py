@@ -58,7 +58,7 @@ def test_nothing_is_in_the_way() -> None:
     ready = only(known=known)
     assert (ready.code, ready.details["free"], ready.advice) == ("ready", 3, "Ask again.")
     assert ready.text == (
-        "Nothing blocks it: it is due since 2030-03-17T17:46:39Z (1 s ago), and workers have 3 free places. "
+        "Nothing blocks it: it has been due since 2030-03-17T17:46:39Z (1 s ago), and workers have 3 free places. "
         "It should start within 0.5 s."
     )
     assert "log" in only(next_run_at=NOW - 10).advice
@@ -185,7 +185,7 @@ def test_it_is_paused() -> None:
         reason = only(**columns)
         assert (reason.code, reason.advice) == ("paused", f"pulse ctl dispatch resume{option}")
         assert reason.text == (
-            f"{what} is paused since 2030-03-17T17:45:40Z (60 s ago) by uid 7 (me), until somebody resumes it; "
+            f"{what} has been paused since 2030-03-17T17:45:40Z (60 s ago) by uid 7 (me), until somebody resumes it; "
             "reason: broken disk."
         )
 

@@ -24,7 +24,7 @@ def test_paused(site: Site, of_all: bool) -> None:
         assert site.whole.command("ctl", "dispatch", "pause", *option, "--reason", "disk full").returncode == 0
         job = site.job()
         paused, command = site.said(job)
-        assert paused.startswith(("Everything" if of_all else f'Topic "{site.topic}"') + " is paused since 20")
+        assert paused.startswith(("Everything" if of_all else f'Topic "{site.topic}"') + " has been paused since 20")
         assert f"by {ME}" in paused
         assert paused.endswith(", until somebody resumes it; reason: disk full.")
         assert site.whole.command(*command.split()[1:]).returncode == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import random
 import socket
 import time
 from collections.abc import MutableMapping, Sequence
@@ -16,6 +17,7 @@ from structlog.testing import capture_logs
 from pulse.errors import StatementError, UnavailableError
 from pulse.protocol import Result
 from pulse.store.connections.pool import SERVER_SETTINGS, Target
+from pulse.store.failures import IN_VAIN
 from pulse.store.rows import Ended, Ending, EndingKind, Level
 from pulse.store.store import Store
 from pulse_actors.dispatcher.workers.records import HeldJob, RegisteredWorker
@@ -25,6 +27,7 @@ from pulse_actors.dispatcher.writes.report_rows import Obituary, PendingReport
 from pulse_actors.runtime.actor import Backoff
 from tests.support.store.helpers import TOPIC, Patch, Sql, forge, history, holding, read
 from tests.support.store.recovery_kit import Floor, new_worker, running, wire_of
+from tests.support.store.refusing_kit import refusing
 from tests.support.waiting import until_async
 
 pytestmark = pytest.mark.heavy
@@ -365,3 +368,24 @@ async def test_an_outage_is_logged_now_and_then(monkeypatch: Patch, tray: Tray) 
     away.close()
     assert [entry["event"] for entry in logs].count("database_away") == 1
     assert tray.answers() == []
+
+
+async def test_so_many_are_refused_that_good_ones_may_wait_behind_them(
+    tray: Tray, connection: Sql, monkeypatch: Patch
+) -> None:
+    """Then they are mixed, until all are written: each has its turn."""
+    mixed: list[int] = []
+    monkeypatch.setattr(random, "shuffle", lambda rows: mixed.append(len(rows)))
+    monkeypatch.setattr(writing, "REFUSED_PAUSE_S", 0.0)
+    jobs = [await tray.held() for _ in range(IN_VAIN + 1)]
+    async with refusing(connection, "P0001", "COMPLETED"):
+        tray.report(1, *(Result(one, 1, "ok", None) for one in jobs))
+        await tray.write()
+        assert mixed == []
+        await tray.write_again()
+    assert mixed == [len(jobs), 0]  # successes and failures
+    await tray.write_again()
+    assert tray.answers() == [(1, [])]
+    tray.report(2, Result(jobs[0], 1, "ok", None))
+    await tray.write()
+    assert len(mixed) == 4

@@ -8,6 +8,12 @@ from click.testing import CliRunner
 from pulse.cli.jobs.submit import submit
 
 
+def test_many_jobs_have_ids_of_their_own() -> None:
+    done = CliRunner().invoke(submit, ["resize", "-", "--id", "0190163d-8694-739b-aea5-966c26f8ad90"])
+    assert done.exit_code == 2
+    assert "--id names one job" in done.output
+
+
 @pytest.mark.parametrize("words", [
     ["--delay", "1", "--at", "2030-01-01T00:00"], ["--expires-in", "1", "--expires-at", "2030-01-01T00:00"],
 ])  # fmt: skip

@@ -15,6 +15,7 @@ from pulse.ops.doctor.checks import CHECKS
 from pulse.ops.doctor.directories import Directory, Socket
 from pulse.ops.doctor.finding import Finding, State, is_well, list_some, shown_bytes, shown_s
 from pulse.ops.doctor.installation import Abilities, DescriptorLimits, Requirement
+from pulse.ops.doctor.running import ARRIVE_S
 from pulse.ops.doctor.verdicts import CheckContext, judge, verdicts
 from pulse.protocol.answers import Process, StatusAnswer, Worker
 from pulse.store.admin.doctor import QUEUE_CHECKS, SERVER_CHECKS, DatabaseAnswers, expected_indexes
@@ -147,6 +148,7 @@ def test_locks(age_s: float, state: State) -> None:
 def test_topics(changed: dict[str, Any], served: set[str] | None, state: State) -> None:
     """Unserved is wrong where this is the only host, served and late is worth a word."""
     assert queue.topics([{**TOPIC, **changed}], GRACE_S, served=served).state is state
+    assert queue.topics([], GRACE_S, served=served).state is OK
 
 
 def test_jobs_that_nobody_handles() -> None:
@@ -358,7 +360,7 @@ def test_workers(workers: list[Worker] | None, state: State, words: str) -> None
     assert (found.state, words in found.text) == (state, True)
 
 
-@pytest.mark.parametrize(("up_s", "state", "topics"), [(14.9, OK, None), (15.0, WARNING, set[str]())])
+@pytest.mark.parametrize(("up_s", "state", "topics"), [(ARRIVE_S - 0.1, OK, None), (ARRIVE_S, WARNING, set[str]())])
 def test_after_a_start_workers_may_be_on_their_way(up_s: float, state: State, topics: set[str] | None) -> None:
     actors = [Process("pause", uptime_s=99.0), Process("dispatcher", uptime_s=up_s)]
     running = RunningSystem(StatusAnswer(actors=actors, workers=[]), {})

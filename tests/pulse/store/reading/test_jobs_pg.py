@@ -36,6 +36,11 @@ from tests.support.store.helpers import (
 )
 from tests.support.waiting import until_async
 
+STOP_WAITING: Final = """
+    SELECT pg_cancel_backend(pid) FROM pg_stat_activity
+    WHERE datname = current_database() AND pg_blocking_pids(pid) <> '{}'
+"""
+
 
 async def test_one_job(store: Store, connection: Sql) -> None:
     """All its columns, times as Unix seconds, JSON as text, and its history, oldest first."""
@@ -282,7 +287,6 @@ async def test_a_job_that_is_read_too_slowly_is_not_corrupt(store: Store, connec
     identity = await forge(connection)
     async with holding(dsn, "LOCK TABLE pulse.jobs"):
         reading = asyncio.create_task(store.reads.job(identity))
-        stop = "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE pg_blocking_pids(pid) <> '{}'"
-        await until_async(lambda: connection.fetchval(stop), "a session that waits")
+        await until_async(lambda: connection.fetchval(STOP_WAITING), "a session that waits")
     with pytest.raises(StatementTimeoutError):
         await reading

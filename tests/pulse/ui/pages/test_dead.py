@@ -9,7 +9,8 @@ import pytest
 
 from pulse.protocol import answers
 from pulse.protocol.stats import ErrorGroup
-from pulse.ui.pages.dead import LOOKED, MOST_LOOKED, group
+from pulse.ui.data.queries import ANSWER_S
+from pulse.ui.pages.dead import LOOKED, MOST_LOOKED, MOST_S, group
 from tests.support.commandline.cli_answers import error_group
 from tests.support.servers.dashboard import Told, browser
 
@@ -40,3 +41,23 @@ async def test_how_far_was_looked(groups: list[dict[str, object]]) -> None:
         assert asked.pop() == rows
         assert (f"/dead?look={MOST_LOOKED}&amp;topic=a%20b" in got.text) == ("among the newest" in got.text)
         assert ("among the newest" in got.text) == (rows == LOOKED)
+
+
+class Timed(Told):
+    """Keeps how long the question for errors may take."""
+
+    async def ask(
+        self, kind: str, body: Mapping[str, Any] | None = None, *, within_s: float = ANSWER_S
+    ) -> dict[str, object]:
+        if kind == "jobs.errors":
+            self.known = (within_s, {})
+        return await super().ask(kind, body, within_s=within_s)
+
+
+@pytest.mark.anyio
+async def test_more_takes_longer() -> None:
+    told = Timed(status={}, jobs_errors={"groups": [], "is_all": True})
+    at = browser(told)
+    for look, within_s in (("", ANSWER_S), (f"?look={MOST_LOOKED}", MOST_S)):
+        await at.ask("GET", f"/dead{look}")
+        assert told.known == (within_s, {})

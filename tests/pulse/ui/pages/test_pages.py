@@ -258,11 +258,6 @@ async def test_a_job_is_changed_and_deleted_on_its_page(status: str, asks: set[s
     assert [f'name="next" value="{to}"' in form for to in (here, "/jobs")] == ["change" in asks, "delete" in asks]
 
 
-async def test_an_id_leads_to_its_job() -> None:
-    got = await browser(Told(status={})).ask("GET", f"/jobs?q={JOB}")
-    assert (got.status, got.headers["location"]) == (303, f"/jobs/{JOB}")
-
-
 async def test_a_server_that_keeps_no_audit() -> None:
     """An older one does not know the request; a filter that is wrong is another matter."""
 

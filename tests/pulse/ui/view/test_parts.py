@@ -22,7 +22,7 @@ from pulse.ui.data.filters import Filters, seconds
 from pulse.ui.data.poller import Poller, SystemSnapshot
 from pulse.ui.data.queries import Questions
 from pulse.ui.pages.job import timeline
-from pulse.ui.pages.jobs import TABS, UNHANDLED, UNHANDLED_AT, tabs_of
+from pulse.ui.pages.jobs import tabs_of
 from pulse.ui.pages.schedule_form import body_of, values_from
 from pulse.ui.pages.topics import is_wrong
 from pulse.ui.view import formatting
@@ -257,21 +257,6 @@ def test_tabs_keep_the_filters() -> None:
     ]  # fmt: skip
     assert tabs["Scheduled"].to == "/jobs?status=PENDING&topic=a+b&due=no"
     assert tabs["All"].is_here
-
-
-def test_jobs_without_a_handler_have_a_tab_of_their_own() -> None:
-    """Where there are any, or one looks at it; the other tabs do not keep what it looks for."""
-    known = answers.StatusAnswer(jobs={"PENDING": 7}, waiting=JobCounts(ready=0, scheduled=0, retrying=0, unhandled=7))
-    there, none = SystemSnapshot(known, {}, None, 0.0, 1), SystemSnapshot(answers.StatusAnswer(), {}, None, 0.0, 1)
-    tab = tabs_of(Filters(topic="a"), there)[UNHANDLED_AT]
-    assert (tab.name, tab.number, tab.is_here) == ("Unhandled", "", False)
-    assert tab.to == "/jobs?status=PENDING&status=RETRYING&q=no+handler+named&topic=a"
-    here = Filters(status=("PENDING", "RETRYING"), q=UNHANDLED)
-    tabs = {tab.name: tab for tab in tabs_of(here, there)}
-    assert [(name, tab.number) for name, tab in tabs.items() if tab.is_here] == [("Unhandled", "7")]
-    assert tabs["Running"].to == "/jobs?status=RUNNING"
-    assert [name for name in ("Unhandled",) if name in {one.name for one in tabs_of(here, none)}] == ["Unhandled"]
-    assert {one.name for one in tabs_of(Filters(), none)} == {name for name, _, _ in TABS}
 
 
 @pytest.mark.parametrize(

@@ -242,10 +242,11 @@ async def test_one_that_does_not_obey_ends_as_what_stopped_it(reason: Any, endin
 
 
 async def test_one_that_hangs_before_its_handler_is_called() -> None:
-    """It does not listen yet: the signal for its stack would end it, so it only gets the request to end."""
+    """It does not listen yet: the signal for its stack would end it, so it gets no other request than to end."""
     process = sleeper()
     async with play() as it:
         it.run.forked(process.pid, os.pidfd_open(process.pid))
+        assert await it.run.where() is None
         it.attempt.stopped = "timeout"
         it.run.cancel()
         await it.heard(Interrupt)
