@@ -133,6 +133,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     processes: _Processes = 1
     concurrency: _Count = 10  # handlers mostly wait for others
     spares: _Spares = 1  # per pool; most deaths are single, and each costs the memory of an idle process
+    preload: _Flag = True  # off: an app that cannot bear a fork, and does not show it
 
     def __repr__(self) -> str:
         """The settings that differ from their defaults, without secrets, for logs."""

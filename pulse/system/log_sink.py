@@ -329,7 +329,7 @@ def _sink(stream: TextIO | None, told: Callable[[int], bytes], *, files_at_once:
     except (OSError, ValueError):  # no descriptor behind it, or one that is closed
         return None
     if not _installed:
-        os.register_at_fork(before=_pause, after_in_child=_forked)
+        os.register_at_fork(before=pause, after_in_child=_forked)
         atexit.register(last_words)
     _installed.append(sink)
     return sink
@@ -343,7 +343,8 @@ def _stream(stream: TextIO | None, sink: Sink | None) -> TextIO:
     return io.TextIOWrapper(sink, encoding=stream.encoding, errors=stream.errors, line_buffering=True)
 
 
-def _pause() -> None:
+def pause() -> None:
+    """Before a fork: have no threads, where that can be."""
     for sink in _installed:
         sink.pause()
 

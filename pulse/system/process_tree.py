@@ -19,6 +19,7 @@ import signal
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
 from typing import Final
 
 import anyio
@@ -67,6 +68,25 @@ def _mark_of(pid: int) -> str | None:
     _, _, rest = (b"\0" + environment).partition(_ENTRY)
     mark, _, _ = rest.partition(b"\0")
     return mark.decode("ascii", "replace") or None
+
+
+def take_mark(mark: str) -> None:
+    """
+    Carry *mark* from now on, instead of the one that this process was started with or has of the one that forked it.
+
+    Raises:
+        OSError: The kernel does not let it be written where others read it.
+        ValueError: There is none of this length.
+    """
+    environment = b"\0" + _environment(os.getpid())
+    before, _, rest = environment.partition(_ENTRY)
+    old, _, _ = rest.partition(b"\0")
+    if _FORM.fullmatch(mark) is None or len(old) != len(mark):
+        raise ValueError("this process has no mark of that length")
+    with Path("/proc/self/mem").open("r+b", buffering=0) as memory:
+        memory.seek(processes.environment_start() + len(before) + len(_ENTRY) - 1)
+        memory.write(mark.encode("ascii"))
+    os.environ[MARK] = mark
 
 
 def kill_tree(mark: str, leader: int | None = None) -> int:

@@ -161,6 +161,19 @@ def has_empty_environment(pid: int) -> bool:
     return bool(fields) and fields[_STAT_ENV_START] == fields[_STAT_ENV_END] != "0"
 
 
+def environment_start() -> int:
+    """Where the memory of this process has the environment that it was started with."""
+    return int(_read_stat(os.getpid())[_STAT_ENV_START])
+
+
+def reap(pidfd: int) -> int:
+    """Wait for a child of this process; its exit code, negative: the signal that killed it."""
+    ended = os.waitid(os.P_PIDFD, pidfd, os.WEXITED)
+    if ended is None:
+        raise ChildProcessError
+    return ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
+
+
 def kernel_threads() -> set[int]:
     """The threads of the kernel: most of what is in /proc on a large machine. Empty in a pid namespace of its own."""
     fields = _stat(_KTHREADD)

@@ -3,9 +3,10 @@ The worker: a pool parent, and the handler processes that it starts.
 
 Theory of operation
 -------------------
-``pulse worker module:app`` starts the pool parent (``pool``). The parent starts one handler process per slot, restarts
-those that die, and runs no user code. A handler process (``handler_process``) loads the app, connects to the server by
-itself, and calls handlers: the kernel must show the server the process that runs the job, not its parent.
+``pulse worker module:app`` starts the pool parent (``pool``). The parent has one handler process per slot, replaces
+those that die, and runs no user code. A template loads the app, and handler processes are forked from it; where that is
+not safe, each loads the app. A handler process (``handler_process``) connects to the server by itself, and calls
+handlers: the kernel must show the server the process that runs the job, not its parent.
 
 ``service`` is the life of a handler process. It uses ``session`` (the connection, and the ledger of attempts that the
 process holds), ``execution`` (calls handlers, and stops those that take too long) and ``isolation`` (runs jobs in a

@@ -34,7 +34,12 @@ Examples:
 @click.argument("app", metavar="MODULE:APP")
 @click.option("--processes", type=click.IntRange(1, 1024), help="Handler processes.  [default: 1]")
 @click.option("--concurrency", type=click.IntRange(1, 10_000), help="Handlers at once in each process.  [default: 10]")
-@click.option("--spares", type=click.IntRange(0, 8), help="Processes that wait to replace one that dies.  [default: 1]")
+@click.option(
+    "--spares",
+    type=click.IntRange(0, 8),
+    help="Processes that wait to replace one that dies, if none can be forked.  [default: 1]",
+)
+@click.option("--no-preload", is_flag=True, help="Import the app in each process: do not fork them from one that has.")
 @click.option(
     "--topic",
     "topics",
@@ -61,6 +66,7 @@ def worker(  # noqa: PLR0913, PLR0917 - one parameter per option, as click wants
     processes: int | None,
     concurrency: int | None,
     spares: int | None,
+    no_preload: bool,
     topics: tuple[str, ...],
     socket: str | None,
     connect: str | None,
@@ -83,6 +89,7 @@ def worker(  # noqa: PLR0913, PLR0917 - one parameter per option, as click wants
     if wrong := [topic for topic in topics if not 1 <= len(topic) <= 200]:  # noqa: PLR2004 - as in the database
         raise click.UsageError(f"--topic is {wrong[0]!r:.60}: 1 to 200 characters are allowed.")
     sizes = {"processes": processes, "concurrency": concurrency, "spares": spares}
+    sizes |= {"preload": 0} if no_preload else {}
     settings = config.load(os.environ, overrides={**sizes, **settings_given})
     configure_logging(settings.log_level, settings.log_format)
     if socket is not None and connect is not None:
@@ -104,6 +111,7 @@ def worker(  # noqa: PLR0913, PLR0917 - one parameter per option, as click wants
         processes=settings.processes,
         concurrency=settings.concurrency,
         spares=settings.spares,
+        preload=settings.preload,
         topics=topics or None,
         socket=where,
         backend=backend,
@@ -122,6 +130,10 @@ def _words_of(context: click.Context) -> list[str]:
     words: list[str] = []
     for option in context.command.params:
         value = context.params[option.name or ""]
-        if isinstance(option, click.Option) and value is not None and not option.hidden and not option.is_flag:
+        if not isinstance(option, click.Option) or value is None or option.hidden or option.name == "reloads":
+            continue
+        if option.is_flag:
+            words += [option.opts[0]] if value else []
+        else:
             words += [word for one in (value if option.multiple else (value,)) for word in (option.opts[0], str(one))]
     return words

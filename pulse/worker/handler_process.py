@@ -24,6 +24,8 @@ from pulse.worker.execution import stacks
 from pulse.worker.execution.failure_hooks import log_hook
 from pulse.worker.load_app import load_app
 from pulse.worker.options import HostOptions, loop_options
+from pulse.worker.pool import template
+from pulse.worker.pool.fork_check import open_descriptors
 from pulse.worker.service import REFUSED, Service
 from pulse.worker.status_pipe import Kind, NoteWriter
 
@@ -41,11 +43,14 @@ def main(arguments: list[str]) -> int:
     os.set_inheritable(options.name_fd, False)
     notes = NoteWriter(options.notes_fd)
     configure_logging(options.pool.log_level, options.pool.log_format, runs_handlers=True)
+    opened = open_descriptors()
     try:
         app = load_app(options.pool.app)
     except AppError as error:
         notes.write(Kind.REFUSED, f"{error.trace}pulse: {error.message}".encode("utf-8", "replace"))
         return REFUSED
+    if options.control_fd is not None:
+        template.serve(options, opened)  # returns in each process that it forks
     notes.write(Kind.LOADED)
 
     async def serve() -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import os
 import re
@@ -13,7 +14,7 @@ import msgspec
 
 from pulse.system import processes as procs
 
-__all__ = ["Backend", "HostOptions", "PoolOptions", "ZygoteOptions", "loop_options", "worker_name"]
+__all__ = ["Backend", "HostOptions", "PoolOptions", "ZygoteOptions", "import_loop", "loop_options", "worker_name"]
 
 Backend = Literal["asyncio", "trio"]
 LogFormat = Literal["json", "console"]
@@ -29,7 +30,8 @@ class PoolOptions(msgspec.Struct, frozen=True, kw_only=True):
         app: ``module:app``.
         processes: Handler processes, each with its own interpreter.
         concurrency: Handlers that run at once in each of them.
-        spares: Processes that have loaded the app and wait to replace one that dies.
+        spares: Processes that have loaded the app and wait to replace one that dies, where none can be forked.
+        preload: Whether the app is loaded once, and handler processes are forked from there.
         topics: Topics to serve; None: those of the handlers, and ``default``.
         socket: The server's socket; None: it is looked for where servers put it.
         backend: Event loop that the handlers run on.
@@ -43,6 +45,7 @@ class PoolOptions(msgspec.Struct, frozen=True, kw_only=True):
     processes: int = 1
     concurrency: int = 10
     spares: int = 1
+    preload: bool = True
     topics: tuple[str, ...] | None = None
     socket: str | None = None
     backend: Backend = "asyncio"
@@ -63,6 +66,7 @@ class HostOptions(msgspec.Struct, frozen=True, kw_only=True):
         name_fd: Where the name arrives: a line, or the end of the stream if it is not needed.
         notes_fd: For notes to the parent.
         stack_fd: For the threads' stacks when the parent asks for them.
+        control_fd: If this is the template: its end of the socket to the parent.
     """
 
     pool: PoolOptions
@@ -71,6 +75,7 @@ class HostOptions(msgspec.Struct, frozen=True, kw_only=True):
     name_fd: int
     notes_fd: int
     stack_fd: int
+    control_fd: int | None = None
 
 
 class ZygoteOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,6 +98,13 @@ class ZygoteOptions(msgspec.Struct, frozen=True, kw_only=True):
 def loop_options(backend: Backend) -> dict[str, Any]:
     """Options of ``anyio.run``: uvloop, if it is installed."""
     return {"use_uvloop": importlib.util.find_spec("uvloop") is not None} if backend == "asyncio" else {}
+
+
+def import_loop(backend: Backend) -> None:
+    """Import what an event loop needs: once, for all processes that are forked afterwards."""
+    importlib.import_module(f"anyio._backends._{backend}")
+    if loop_options(backend).get("use_uvloop"):
+        importlib.import_module("uvloop")
 
 
 def worker_name(slot: int | str) -> str:

@@ -33,7 +33,8 @@ SPREAD: Final = {  # fields that no call names, since they come as a mapping
     "dispatch_paused": _GATE,
     "gate_changed": _GATE,
     "handler_process_died": ("pid", "signal", "exit_code", "stack"),
-    "spare_died": ("pid", "signal", "exit_code"),
+    "spare_died": ("pid", "signal", "exit_code", "cause"),
+    "template_died": ("pid", "signal", "exit_code", "cause"),
     "schedules_fired": ("held", "skipped", "full", "passed", "passed_over"),
 }
 

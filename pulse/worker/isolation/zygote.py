@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import gc
-import importlib
 import os
 import select
 import signal
@@ -29,6 +27,7 @@ from pulse.app.app import App
 from pulse.app.tracing import preload
 from pulse.logs import configure_logging
 from pulse.system import log_sink, processes
+from pulse.system.fork import share_memory
 from pulse.worker.app_name import AppError
 from pulse.worker.isolation import child as cell
 from pulse.worker.isolation.fd_socket import receive
@@ -43,7 +42,7 @@ from pulse.worker.isolation.messages import (
     to_zygote,
 )
 from pulse.worker.load_app import load_app
-from pulse.worker.options import Backend, ZygoteOptions, loop_options
+from pulse.worker.options import Backend, ZygoteOptions, import_loop
 
 __all__ = ["main"]
 
@@ -82,10 +81,7 @@ def _leave_it(_number: int, _frame: object) -> None:
 def _prepare(options: ZygoteOptions) -> None:
     """Preparations for all cells."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if ignored, children would vanish without a status
-    backend = options.pool.backend
-    importlib.import_module(f"anyio._backends._{backend}")
-    if loop_options(backend).get("use_uvloop"):
-        importlib.import_module("uvloop")
+    import_loop(options.pool.backend)
     threads = [thread.name for thread in threading.enumerate() if thread is not threading.main_thread()]
     if threads:
         import structlog  # not above: pulse.logs comes first
@@ -93,11 +89,7 @@ def _prepare(options: ZygoteOptions) -> None:
         log = structlog.get_logger("pulse.worker").bind(worker=options.name)
         log.warning("app_started_threads", threads=threads)
     processes.adopt_orphans()
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError, AttributeError):
-            stream.flush()  # else each cell would write the buffered output again
-    gc.collect()
-    gc.freeze()  # the garbage collector of a cell does not touch, and so copy, shared memory
+    share_memory()
 
 
 @dataclass(frozen=True, slots=True)

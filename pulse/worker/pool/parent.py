@@ -2,7 +2,7 @@
 The pool parent: starts handler processes, replaces those that die, sends heartbeats for silent ones, and stops them.
 
 It runs no user code, so no handler can stop it. Every child leads a session of its own, and all processes that its
-handlers started end with it. A dead one is replaced by a spare, if there is one.
+handlers started end with it. A dead one is replaced by one that is forked from the template, or by a spare.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class WorkerPool:
             group.start_soon(self._stop_in_time)
             group.start_soon(self._mind)
             group.start_soon(self._keep_spares)
-            if pid1.is_init():
+            if pid1.is_init() or self._options.preload:
                 group.start_soon(self._bury_orphans)
             await self._keep_all()
             await self._spares.wait_dismissed()
@@ -100,10 +100,12 @@ class WorkerPool:
         """Keep one slot filled: one process after the other."""
         while not self._stopping.is_set():
             try:
-                child = self._spares.take()
+                child = await self._spares.take()
             except OSError as error:  # no memory or processes at this moment; the other slots go on
                 delay_s = self._restart(slot, worked=False, cause=f"cannot be started: {error}")
             else:
+                if child is None:
+                    break
                 child.begin(slot)
                 delay_s = self._after(child, await self._see_through(child))
             if delay_s is None:
@@ -146,6 +148,8 @@ class WorkerPool:
                 how: dict[str, object] = {"signal": signal.Signals(-code).name} if code < 0 else {"exit_code": code}
                 if child.fault is not None and -code in FAULTS:
                     how["stack"] = child.fault
+                if child.forked and not child.worked and -code in FAULTS:  # of a library that cannot bear it
+                    self._spares.forks_are_unsafe(f"a forked process died at its start: {signal.Signals(-code).name}")
                 return self._restart(child.slot, worked=child.worked, pid=child.pid, **how)
 
     def _restart(self, slot: int, *, worked: bool, **how: object) -> float | None:
@@ -216,11 +220,12 @@ class WorkerPool:
         self._end(REFUSED)
 
     async def _bury_orphans(self) -> None:
-        """As pid 1 of a container: reap orphans of handlers, which no other process does."""
+        """As pid 1 of a container, and as the parent that adopts forked processes: reap orphans of handlers."""
         deaths = Waker()
         signal.signal(signal.SIGCHLD, lambda _number, _frame: deaths.wake())
         while True:
-            pid1.bury_orphans({child.pid for child in self._children.values()} | self._spares.pids())
+            async with self._spares.forking:  # a process that is being adopted is no orphan
+                pid1.bury_orphans(self._spares.pids())
             await deaths.wait()
 
     async def _watch_signals(self) -> None:

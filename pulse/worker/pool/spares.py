@@ -1,6 +1,7 @@
 """
 Spare processes: started, with the app loaded, they wait to replace a process that dies.
 
+Where processes are forked from a template there are none. Elsewhere
 Python and the imports of an app take most of a second, in which the slots of a dead process would be missing. A spare
 costs the memory of an idle process; one that is taken before it is ready is still faster than a new one.
 
@@ -18,8 +19,8 @@ from anyio.abc import TaskGroup
 from pulse.system.failure_log import Log
 from pulse.worker.execution.wakeup import WakeupEvent
 from pulse.worker.options import PoolOptions
-from pulse.worker.pool.child import Child
-from pulse.worker.status_pipe import Kind
+from pulse.worker.pool.child import Child, start
+from pulse.worker.pool.forks import Forks
 
 __all__ = ["Spares"]
 
@@ -27,7 +28,12 @@ ASKED: Final = frozenset({-signal.SIGTERM, -signal.SIGINT})  # a service manager
 
 
 class Spares:
-    """Starts all processes of a pool, some of them in advance."""
+    """
+    Starts all processes of a pool, some of them in advance.
+
+    Attributes:
+        forking: Held while a process is forked, and is not known yet.
+    """
 
     def __init__(self, options: PoolOptions, group: TaskGroup, log: Log) -> None:
         self._options: Final = options
@@ -36,27 +42,41 @@ class Spares:
         self._waiting: list[Child] = []
         self._gone: Final = WakeupEvent()
         self._dismissed = False
+        self._unreaped: list[Child] = []
+        self._forks: Final = Forks(options, group, log, own=self._own)
+        self.forking: Final = self._forks.forking
 
-    def take(self) -> Child:
+    async def take(self) -> Child | None:
         """
-        The spare that has waited longest, ready or not; without one, a new process.
+        The spare that has waited longest, ready or not; without one, a new process; None: they were dismissed.
 
         Raises:
             OSError: It cannot be started.
         """
         spare = next((one for one in self._waiting if not one.has_ended()), None)
-        if spare is None or self._dismissed:
-            return self._start()
-        self._waiting.remove(spare)
-        return spare
+        if spare is not None and not self._dismissed:
+            self._waiting.remove(spare)
+            return spare
+        child = await self._forks.take()
+        if self._dismissed:
+            if child is not None:  # forked meanwhile
+                self._waiting.append(child)
+                child.kill_all()
+            return None
+        return child or self._start()
+
+    def forks_are_unsafe(self, why: str) -> None:
+        """Fork no more processes."""
+        self._forks.turn_off([why])
 
     def pids(self) -> set[int]:
-        """Pids of waiting spares."""
-        return {one.pid for one in self._waiting}
+        """Pids of all processes that were started and are not reaped."""
+        self._unreaped = [one for one in self._unreaped if not one.reaped]
+        return {one.pid for one in self._unreaped}
 
     def refill(self) -> None:
-        """Start the missing spares."""
-        while len(self._waiting) < self._options.spares and not self._dismissed:
+        """Start the missing spares; none where processes are forked, which are there as soon."""
+        while self._forks.are_off and len(self._waiting) < self._options.spares and not self._dismissed:
             try:
                 self._waiting.append(self._start())
             except OSError as error:  # no memory or processes at this moment
@@ -64,19 +84,24 @@ class Spares:
                 return
 
     def dismiss(self) -> None:
-        """Kill the spares, and keep none from now on."""
+        """Kill the spares and the template, and keep none from now on."""
         self._dismissed = True
+        self._forks.dismiss()
         for spare in self._waiting:
             spare.kill_all()
 
     async def wait_dismissed(self) -> None:
         """The same, and wait until the last is reaped."""
         self.dismiss()
+        await self._forks.wait_dismissed()
         while self._waiting:
             await self._gone.wait()
 
     def _start(self) -> Child:
-        child = Child(self._options)
+        return self._own(start(self._options))
+
+    def _own(self, child: Child) -> Child:
+        self._unreaped.append(child)
         self._group.start_soon(self._watch, child)
         return child
 
@@ -88,16 +113,9 @@ class Spares:
             self._gone.wake()
 
     def _bury(self, spare: Child) -> None:
-        notes, _ = spare.read_notes()
-        spare.kill_all()
-        code = spare.reap()
+        code, facts = spare.bury()
         if self._dismissed:
             return
-        facts: dict[str, object] = {"pid": spare.pid}
-        facts |= {"signal": signal.Signals(-code).name} if code < 0 else {"exit_code": code}
-        for note in notes:
-            if note.kind is Kind.REFUSED:
-                facts["cause"] = note.text.decode("utf-8", "replace").rpartition("\n")[2]
         if code in ASKED:
             self._log.info("spare_died", **facts)
         else:

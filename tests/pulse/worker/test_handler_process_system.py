@@ -2,32 +2,57 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import msgspec
 import pytest
 
+from pulse.system import process_tree
 from pulse.worker.options import HostOptions, PoolOptions
 
 pytestmark = [pytest.mark.process, pytest.mark.patient]
 
 
 def test_a_spare_that_gets_no_name_ends() -> None:
+    with run() as (process, unnamed):
+        os.close(unnamed)
+        assert process.communicate(timeout=30) == ("", "")
+    assert process.returncode == 0
+
+
+def test_a_template_without_a_pool_ends() -> None:
+    """And forks nothing."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with run(theirs.fileno()) as (process, unnamed):
+        theirs.close()
+        assert ours.recv(100) == b"[]"
+        ours.close()
+        assert process.communicate(timeout=30) == ("", "")
+        os.close(unnamed)
+    assert process.returncode == 0
+
+
+@contextlib.contextmanager
+def run(*control_fd: int) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """A handler process, or a template, and the descriptor from which it gets its name."""
     name, unnamed = os.pipe()
     notes, stacks = os.memfd_create("notes"), os.memfd_create("stacks")
-    os.close(unnamed)
     options = HostOptions(
         pool=PoolOptions(app="tests.support.apps.worker_app:app"),
         parent_pid=os.getpid(), name_fd=name, notes_fd=notes, stack_fd=stacks,
+        control_fd=control_fd[0] if control_fd else None,
     )  # fmt: skip
     command = [sys.executable, "-m", "pulse.worker.handler_process", msgspec.json.encode(options).decode()]
-    try:
-        done = subprocess.run(
-            command, check=False, capture_output=True, timeout=30, pass_fds=(name, notes, stacks), text=True
-        )
-    finally:
+    env = {**os.environ, process_tree.MARK: process_tree.new_mark()}
+    fds = (name, notes, stacks, *control_fd)
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, pass_fds=fds, text=True, env=env
+    ) as process:
         for descriptor in (name, notes, stacks):
             os.close(descriptor)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+        yield process, unnamed

@@ -15,13 +15,16 @@ from pathlib import Path
 from typing import Final
 from uuid import UUID
 
+import psutil
+
 import pulse
 from pulse.job import Job
 from tests.support.apps.system_app import LEDGER
 from tests.support.servers.streams import JsonLines
 from tests.support.systems import system
 from tests.support.systems.system import Body
-from tests.support.waiting import children, is_alive, until
+from tests.support.systems.worker_kit import handler_processes
+from tests.support.waiting import is_alive, until
 
 ROOT: Final = Path(__file__).parents[3]
 APP: Final = "tests.support.apps.system_app:app"
@@ -56,7 +59,9 @@ class Pool:
         return self._errors.read_text("utf-8", "replace")
 
     def workers(self) -> list[int]:
-        return children(self.pid)
+        with contextlib.suppress(psutil.NoSuchProcess):
+            return [child.pid for child in handler_processes(self.pid)]
+        return []
 
     def stop(self) -> int:
         self.process.send_signal(signal.SIGTERM)

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import psutil
 
+from pulse.worker.pool.template import NAME
 from tests.support.servers.fake_server import FakeServer, Peer, job
 from tests.support.waiting import until
 
@@ -48,13 +49,34 @@ class WorkerProcess:
         return self._stderr.read_text()
 
     def children(self) -> list[psutil.Process]:
-        return psutil.Process(self.process.pid).children()
+        """Its handler processes."""
+        return handler_processes(self.process.pid)
+
+    def template(self) -> psutil.Process:
+        """As soon as it forks."""
+        until(lambda: _template_of(self.process.pid), "the template")
+        found = _template_of(self.process.pid)
+        assert found is not None
+        return found
 
     def terminate(self) -> None:
         self.process.send_signal(signal.SIGTERM)
 
     def wait(self) -> int:
         return self.process.wait(DEADLINE_S)
+
+
+def handler_processes(pool: int) -> list[psutil.Process]:
+    template = _template_of(pool)
+    return [child for child in psutil.Process(pool).children() if child != template]
+
+
+def _template_of(pool: int) -> psutil.Process | None:
+    for child in psutil.Process(pool).children():
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if child.name() == NAME:
+                return child
+    return None
 
 
 @contextlib.contextmanager

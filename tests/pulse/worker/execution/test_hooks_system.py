@@ -153,7 +153,7 @@ def test_a_pool_whose_processes_cannot_start_gives_up(lines: Path) -> None:
 
 
 def test_a_spare_starts_when_it_serves(lines: Path) -> None:
-    with FakeServer() as server, worker(server, "--spares", "1", app=APP, env=env(lines)) as pool:
+    with FakeServer() as server, worker(server, "--spares", "1", "--no-preload", app=APP, env=env(lines)) as pool:
         child = server.wait_child()
         until(lambda: len(pool.children()) == 2, "the spare")
         first, spare = sorted(pool.children(), key=lambda one: one.create_time())

@@ -70,6 +70,16 @@ def test_a_change_starts_the_pool_again(server: FakeServer, pool: WorkerProcess,
     assert not is_alive(old.pid)
 
 
+def test_its_pools_have_its_options(server: FakeServer, place: Path) -> None:
+    """But not --reload itself."""
+    with worker(server, "--reload", "--no-preload", "--topic", "a", app="changing:app", cwd=place) as made:
+        server.wait_child()
+        words = " ".join(made.children()[0].cmdline())
+        assert "--no-preload" in words
+        assert "--topic a" in words
+        assert "--reload" not in words
+
+
 def test_a_mistake_waits_for_the_next_change(server: FakeServer, pool: WorkerProcess, place: Path) -> None:
     server.wait_child()
     (place / "changing.py").write_text("app = = 1\n")

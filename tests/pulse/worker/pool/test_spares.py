@@ -32,11 +32,11 @@ async def test_a_spare_that_cannot_be_started(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(subprocess, "Popen", popen)
     log = Log()
     async with anyio.create_task_group() as group:
-        spares = Spares(PoolOptions(app="x:y", spares=3), group, log)
+        spares = Spares(PoolOptions(app="x:y", spares=3, preload=False), group, log)
         before = set(os.listdir("/proc/self/fd"))  # noqa: PTH208
         spares.refill()
         with pytest.raises(BlockingIOError, match="no more processes"):
-            spares.take()
+            await spares.take()
         assert set(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
         await spares.wait_dismissed()
         spares.refill()

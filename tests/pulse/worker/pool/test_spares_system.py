@@ -32,7 +32,7 @@ WAITING = (  # tells by files which processes have loaded it
 def pool_of(
     server: FakeServer, processes: int = 1, spares: int = 1, app: str = "waiting:app", cwd: Path = ROOT
 ) -> Iterator[WorkerProcess]:
-    options = ("--processes", str(processes), "--spares", str(spares))
+    options = ("--processes", str(processes), "--spares", str(spares), "--no-preload")
     with worker(server, *options, app=app, cwd=cwd) as pool:
         yield pool
 
@@ -208,7 +208,7 @@ def test_a_spare_dies_with_its_parent(place: Path) -> None:
 @pytest.mark.parametrize(("backend", "number"), [("asyncio", signal.SIGTERM), ("trio", signal.SIGINT)])
 def test_a_spare_that_is_asked_to_end(backend: str, number: signal.Signals, place: Path) -> None:
     """A service manager's SIGTERM to all ends a spare without a traceback or a warning."""
-    options = ("--spares", "1", "--backend", backend)
+    options = ("--spares", "1", "--backend", backend, "--no-preload")
     with FakeServer() as server, worker(server, *options, app="waiting:app", cwd=place) as pool:
         spare = spare_of(pool, server.wait_child(), place=place)
         until(lambda: not default_int_handler(spare.pid), "its event loop")
