@@ -61,7 +61,11 @@ def test_a_process_that_is_gone() -> None:
 
 
 def test_what_a_process_uses() -> None:
-    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as child:
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        child.stdin.write(b"1")
+        assert child.stdout.read(1) == b"1"  # just after its exec it would have no memory
         found = processes.facts(child.pid)
         assert found is not None
         assert found.cpu_s < 1 < found.rss_bytes
