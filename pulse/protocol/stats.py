@@ -70,6 +70,7 @@ class FoundCounts(Struct, frozen=True):
     ready: int = 0
     scheduled: int = 0
     retrying: int = 0
+    unhandled: int = 0
     running: int = 0
     completed: int = 0
     dead_lettered: int = 0

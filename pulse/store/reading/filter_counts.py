@@ -25,7 +25,7 @@ ROWS: Final = 5000  # of each part that are looked at: 10 ms
 LONG_ROWS: Final = 1000  # where an error is looked for: errors may be long
 # Part of the table -> the states whose jobs are all in it.
 _STATES: Final[Mapping[str, Sequence[str]]] = {
-    "waiting": ("ready", "scheduled", "retrying"),
+    "waiting": ("ready", "scheduled", "retrying", "unhandled"),
     "running": ("running",),
     "dead": ("dead_lettered",),
     "canceled": ("canceled",),
@@ -86,7 +86,8 @@ async def _look(connection: Connection[Record], part: str, wanted: JobFilter, mo
     walked = 0
     columns = (*wanted.columns(), wanted.older_s, wanted.newer_s)
     for row in await connection.fetch(STATEMENTS["count_found"].sql, part, most, *columns):
-        found[_state(row["status"], is_due=row["is_due"])] += row["found"]
+        state = "unhandled" if row["is_unhandled"] else _state(row["status"], is_due=row["is_due"])
+        found[state] += row["found"]
         walked += row["walked"]
     return {state: found[state] for state in STATES}, walked < most
 

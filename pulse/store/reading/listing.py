@@ -76,7 +76,8 @@ class JobFilter:
         older_s: They were submitted longer ago than that.
         newer_s: They were submitted no longer ago than that.
         prefix: The hexadecimal digits with which their ids begin.
-        due: Whether their time has come; False: they are to run later.
+        due: Whether their time has come; False: they are to run later. Those that no worker has a handler for are
+            neither.
     """
 
     statuses: Sequence[str] | None = None

@@ -96,13 +96,19 @@ SELECT clock_timestamp() AS now, set_config('enable_seqscan', 'off', true), set_
     set_config('enable_sort', 'off', true), set_config('plan_cache_mode', 'force_generic_plan', true);
 
 
+-- fragment: is_unhandled
+-- What:    whether a job waits that no worker has a handler for: it was given back twice or more. NULL: it has no error.
+j.status IN ('PENDING', 'RETRYING') AND j.uncharged > 1 AND j.last_error LIKE 'no handler named %'
+
+
 -- name: walk_jobs :many
 -- What:    the matching jobs of a window of the table, in the order of lists.
 -- Args:    $1 what to walk through: ids (timed ones), others (all other ids), dead, canceled (timed ones of that status), $2 oldest boolean,
 --          $3 from id, $4 to id (of all but others), $5 from submitted_at, $6 from id, $7 to submitted_at, $8 to id (of others; each
 --          range is without its end), $9 window int: most rows to look at, $10 limit int: most to find,
 --          $11 statuses text[], $12 topic, $13 name, $14 schedule uuid, $15 error (a pattern of ILIKE), $16 worker (likewise),
---          $17 first id, $18 last id (each NULL: any), $19 whether they are due, boolean (NULL: both)
+--          $17 first id, $18 last id (each NULL: any), $19 whether they are due, boolean (NULL: both, and those
+--          that no worker has a handler for, which are neither)
 -- Guard:   none: reads.
 -- Returns: id and submitted_at of those found, in order, and of the last of a whole window, found or not. One-time filters
 --          leave one branch: each walks one index, to the end of the window or until enough is found.
@@ -112,39 +118,41 @@ SELECT uuid_send(w.id) AS id, w.submitted_at, w.is_wanted, w.place FROM (
        AND ($12::text IS NULL OR j.topic = $12) AND ($13::text IS NULL OR j.name = $13) AND ($14::uuid IS NULL OR j.schedule_id = $14)
        AND ($15::text IS NULL OR j.last_error ILIKE $15) AND ($16::text IS NULL OR j.locked_by ILIKE $16)
        AND ($17::uuid IS NULL OR j.id BETWEEN $17 AND $18)
-       AND ($19::boolean IS NULL OR (j.next_run_at <= clock_timestamp()) = $19)
+       AND ($19::boolean IS NULL OR (j.next_run_at <= clock_timestamp()) = $19 AND (
+           -- :include is_unhandled
+       ) IS NOT TRUE)
        AND ($1 = 'others' OR get_byte(uuid_send(j.id), 6) >> 4 = 7) AS is_wanted
     FROM (
-        (SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.next_run_at
+        (SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.uncharged, j.next_run_at
          FROM pulse.jobs j WHERE $1 = 'ids' AND NOT $2 AND j.id >= $3 AND j.id < $4
          ORDER BY j.id DESC LIMIT $9)
         UNION ALL
-        (SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.next_run_at
+        (SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.uncharged, j.next_run_at
          FROM pulse.jobs j WHERE $1 = 'ids' AND $2 AND j.id >= $3 AND j.id < $4
          ORDER BY j.id LIMIT $9)
         UNION ALL
-        (SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.next_run_at
+        (SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.uncharged, j.next_run_at
          FROM pulse.jobs j WHERE $1 = 'dead' AND NOT $2 AND j.status = 'DEAD_LETTERED' AND j.id >= $3 AND j.id < $4
          ORDER BY j.id DESC LIMIT $9)
         UNION ALL
-        (SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.next_run_at
+        (SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.uncharged, j.next_run_at
          FROM pulse.jobs j WHERE $1 = 'dead' AND $2 AND j.status = 'DEAD_LETTERED' AND j.id >= $3 AND j.id < $4
          ORDER BY j.id LIMIT $9)
         UNION ALL
-        (SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.next_run_at
+        (SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.uncharged, j.next_run_at
          FROM pulse.jobs j WHERE $1 = 'canceled' AND NOT $2 AND j.status = 'CANCELED' AND j.id >= $3 AND j.id < $4
          ORDER BY j.id DESC LIMIT $9)
         UNION ALL
-        (SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.next_run_at
+        (SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.uncharged, j.next_run_at
          FROM pulse.jobs j WHERE $1 = 'canceled' AND $2 AND j.status = 'CANCELED' AND j.id >= $3 AND j.id < $4
          ORDER BY j.id LIMIT $9)
         UNION ALL
-        (SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.next_run_at
+        (SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.uncharged, j.next_run_at
          FROM pulse.jobs j WHERE $1 = 'others' AND NOT $2 AND (get_byte(uuid_send(j.id), 6) >> 4 <> 7 OR j.id >= '04000000-0000-0000-0000-000000000000')
            AND (j.submitted_at, j.id) >= ($5, $6) AND (j.submitted_at, j.id) < ($7, $8)
          ORDER BY j.submitted_at DESC, j.id DESC LIMIT $9)
         UNION ALL
-        (SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.next_run_at
+        (SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.uncharged, j.next_run_at
          FROM pulse.jobs j WHERE $1 = 'others' AND $2 AND (get_byte(uuid_send(j.id), 6) >> 4 <> 7 OR j.id >= '04000000-0000-0000-0000-000000000000')
            AND (j.submitted_at, j.id) >= ($5, $6) AND (j.submitted_at, j.id) < ($7, $8)
          ORDER BY j.submitted_at, j.id LIMIT $9)
@@ -155,28 +163,28 @@ WHERE coalesce(w.is_wanted, false) OR w.place = $9 LIMIT $10;
 
 -- fragment: small_part
 -- What:    at most $2 rows of one part of the table that an index covers.
-(SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.next_run_at
+(SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.uncharged, j.next_run_at
  FROM pulse.jobs j WHERE $1 = 'running' AND j.status = 'RUNNING' LIMIT $2)
 UNION ALL
-(SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.next_run_at
+(SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.uncharged, j.next_run_at
  FROM pulse.jobs j WHERE $1 = 'waiting' AND $4::text IS NULL AND j.status IN ('PENDING', 'RETRYING') LIMIT $2)
 UNION ALL
-(SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.next_run_at
+(SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.uncharged, j.next_run_at
  FROM pulse.jobs j WHERE $1 = 'waiting' AND j.topic = $4 AND j.status IN ('PENDING', 'RETRYING') LIMIT $2)
 UNION ALL
-(SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.next_run_at
+(SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.uncharged, j.next_run_at
  FROM pulse.jobs j WHERE $1 = 'dead' AND j.status = 'DEAD_LETTERED' LIMIT $2)
 UNION ALL
-(SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.next_run_at
+(SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.uncharged, j.next_run_at
  FROM pulse.jobs j WHERE $1 = 'canceled' AND j.status = 'CANCELED' LIMIT $2)
 UNION ALL
-(SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.next_run_at
+(SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.uncharged, j.next_run_at
  FROM pulse.jobs j WHERE $1 = 'schedule' AND j.schedule_id = $6 LIMIT $2)
 UNION ALL
-(SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.next_run_at
+(SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.uncharged, j.next_run_at
  FROM pulse.jobs j WHERE $1 = 'prefix' AND j.id BETWEEN $9 AND $10 LIMIT $2)
 UNION ALL
-(SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.next_run_at
+(SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.uncharged, j.next_run_at
  FROM pulse.jobs j WHERE $1 = 'newest' ORDER BY j.id DESC LIMIT $2)
 
 
@@ -186,7 +194,9 @@ UNION ALL
 AND ($4::text IS NULL OR j.topic = $4) AND ($5::text IS NULL OR j.name = $5) AND ($6::uuid IS NULL OR j.schedule_id = $6)
 AND ($7::text IS NULL OR j.last_error ILIKE $7) AND ($8::text IS NULL OR j.locked_by ILIKE $8)
 AND ($9::uuid IS NULL OR j.id BETWEEN $9 AND $10)
-AND ($11::boolean IS NULL OR (j.next_run_at <= clock_timestamp()) = $11) AS is_wanted
+AND ($11::boolean IS NULL OR (j.next_run_at <= clock_timestamp()) = $11 AND (
+    -- :include is_unhandled
+) IS NOT TRUE) AS is_wanted
 
 
 -- name: collect_jobs :one
@@ -215,16 +225,18 @@ FROM (
 -- Args:    $1 which part: as in collect_jobs, or newest (those with the highest ids), $2 to $11 as there, $12 older_s float8,
 --          $13 newer_s float8: submitted longer ago than that, or no longer (NULL: whenever).
 -- Guard:   none: reads.
--- Returns: status, whether they are due, how many were looked at, and how many of these match.
-SELECT w.status, w.is_due, count(*) AS walked, count(*) FILTER (WHERE w.is_wanted) AS found FROM (
-    SELECT j.status::text AS status, j.next_run_at <= clock_timestamp() AS is_due,
+-- Returns: status, whether they are due, whether no worker has their handler, how many were looked at, and how many of these match.
+SELECT w.status, w.is_due, w.is_unhandled, count(*) AS walked, count(*) FILTER (WHERE w.is_wanted) AS found FROM (
+    SELECT j.status::text AS status, j.next_run_at <= clock_timestamp() AS is_due, (
+           -- :include is_unhandled
+       ) IS TRUE AS is_unhandled,
        ($12::float8 IS NULL OR j.submitted_at < clock_timestamp() - make_interval(secs => $12))
        AND ($13::float8 IS NULL OR j.submitted_at >= clock_timestamp() - make_interval(secs => $13)) AND
        -- :include is_wanted
     FROM (
         -- :include small_part
     ) AS j
-) AS w GROUP BY w.status, w.is_due;
+) AS w GROUP BY w.status, w.is_due, w.is_unhandled;
 
 
 -- name: group_errors :many
@@ -306,7 +318,9 @@ WHERE c.oid = 'pulse.jobs'::regclass AND p.schemaname = 'pulse' AND p.tablename 
 
 -- fragment: waiting_kind
 -- What:    what a waiting job waits for: a worker, its time, its next try, or a worker that has its handler (given back twice or more).
-CASE WHEN j.uncharged > 1 AND j.last_error LIKE 'no handler named %' THEN 'unhandled'
+CASE WHEN 
+     -- :include is_unhandled
+     THEN 'unhandled'
      WHEN j.next_run_at <= c.at THEN 'ready'
      WHEN j.status = 'RETRYING' THEN 'retrying'
      ELSE 'scheduled' END AS kind

@@ -77,7 +77,7 @@ def _is_bare(filters: Filters) -> bool:
 
 def _found(found: FoundCounts) -> Mapping[str, str]:
     """The counts of a filter; where there may be more, that is said."""
-    states = {name: WAITS.get(name) or one[0].lower() for name, one, _ in TABS if one}
+    states = {name: one[0].lower() for name, one, _ in TABS if one} | WAITS
     numbers = {name: int(getattr(found, state)) for name, state in states.items()}
     shown = {name: number(value) + "+" * (states[name] in found.least) for name, value in numbers.items()}
     return {"All": number(sum(numbers.values())) + "+" * bool(found.least), **shown}

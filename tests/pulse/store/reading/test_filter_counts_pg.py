@@ -21,7 +21,7 @@ ENDED: Final = ("COMPLETED", "DEAD_LETTERED", "CANCELED")
 
 @pytest.fixture
 async def jobs(store: Store, connection: Sql) -> None:
-    """Two jobs in each state; one of the two has what filters look for."""
+    """Two jobs in each state; one of the two has what filters look for. Who has no handler says so in its error."""
     now = from_us(await store.reads.now_us())
     submitted, later = now - timedelta(seconds=AGE_S), now + timedelta(days=1)
     marked = {"topic": "u", "name": "m", "last_error": "Boom", "schedule_id": UUID(SCHEDULE)}
@@ -30,6 +30,9 @@ async def jobs(store: Store, connection: Sql) -> None:
         await forge(connection, next_run_at=submitted, **columns)
         await forge(connection, next_run_at=later, **columns)
         await forge(connection, status="RETRYING", next_run_at=later, **columns)
+        error = f"no handler named {columns['last_error']!r}"
+        without = {**columns, "last_error": error, "attempts": 2, "uncharged": 2}
+        await forge(connection, next_run_at=later, **without)
         await forge(connection, status="RUNNING", locked_by=f"h/b/{columns.get('name', 'n')}", **columns)
         for status in ENDED:
             await forge(connection, status=status, **columns)
@@ -62,10 +65,10 @@ async def test_what_a_worker_has(store: Store) -> None:
 @pytest.mark.usefixtures("jobs")
 async def test_a_table_that_is_not_looked_at_whole(store: Store) -> None:
     """States with an index of their own are counted by it; of the others the newest are known."""
-    counts, least = await store.filter_counts.read(JobFilter(), rows=7)
+    counts, least = await store.filter_counts.read(JobFilter(), rows=9)
     assert (counts, least) == ({**dict.fromkeys(STATES, 2), "completed": 1}, ["completed"])
     counts, least = await store.filter_counts.read(JobFilter(topic="u"), rows=3)
-    assert least == ["completed", "ready", "retrying", "scheduled"]
+    assert least == ["completed", "ready", "retrying", "scheduled", "unhandled"]
     assert (counts["running"], counts["dead_lettered"], counts["canceled"]) == (1, 1, 1)
 
 

@@ -7,6 +7,7 @@ import itertools
 import random
 import uuid
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from typing import Any, Final
 
 import pytest
@@ -24,7 +25,8 @@ JOBS: Final = 150
 MADE_MS: Final = to_us(NOW) // 1000
 TOPICS: Final = ("t", "u", "100%_")
 NAMES: Final = ("n", "m")
-ERRORS: Final = (None, "Boom: 100%", "boom \\ 1_0", "1x0")
+ERRORS: Final = (None, "Boom: 100%", "boom \\ 1_0", "1x0", 'no handler named "x"')
+PAST, FUTURE = (datetime(year, 1, 1, tzinfo=UTC) for year in (2020, 2999))
 SCHEDULE: Final = new_id()
 Row = dict[str, Any]
 
@@ -47,6 +49,7 @@ def drawn(dice: random.Random) -> Row:
         "id": made_id(dice), "status": status,
         "submitted_at": at(dice.randrange(5) / 1000 + dice.choice((0, 0.000001))), "topic": dice.choice(TOPICS),
         "name": dice.choice(NAMES), "last_error": error, "schedule_id": SCHEDULE if dice.random() < 0.3 else None,
+        "next_run_at": dice.choice((PAST, FUTURE)), "attempts": 3, "uncharged": dice.randrange(4),
         **({"locked_by": worker} if status == "RUNNING" else {}),
     }  # fmt: skip
 
@@ -65,6 +68,7 @@ def wanted_of(dice: random.Random, jobs: list[Row]) -> JobFilter:
         error=maybe(dice, lambda: dice.choice(("boom", "BOOM", "%", "_", "\\", "1_0", "x"))),
         worker=maybe(dice, lambda: dice.choice(("w_1", "w%", "HOST", "_"))) if dice.random() < 0.4 else None,
         prefix=maybe(dice, lambda: digits[: dice.randrange(1, 33)]),
+        due=maybe(dice, lambda: dice.random() < 0.5),
     )
 
 
@@ -77,7 +81,13 @@ def fits(job: Row, wanted: JobFilter) -> bool:
         and (wanted.error is None or wanted.error.lower() in (job["last_error"] or "").lower())
         and (wanted.worker is None or wanted.worker.lower() in job.get("locked_by", "").lower())
         and (wanted.prefix is None or job["id"].hex().startswith(wanted.prefix))
+        and (wanted.due is None or (wanted.due is (job["next_run_at"] == PAST) and not is_unhandled(job)))
     )
+
+
+def is_unhandled(job: Row) -> bool:
+    waits = job["status"] in {"PENDING", "RETRYING"}
+    return waits and job["uncharged"] > 1 and (job["last_error"] or "").startswith("no handler named ")
 
 
 async def pages(store: Store, wanted: JobFilter, limit: int, **how: Any) -> list[list[object]]:

@@ -11,7 +11,7 @@ import pytest
 
 from pulse.errors import BadRequestError
 from pulse.protocol import answers
-from pulse.protocol.stats import JobCounts
+from pulse.protocol.stats import FoundCounts, JobCounts
 from pulse.ui.data.filters import Filters
 from pulse.ui.data.poller import SystemSnapshot
 from pulse.ui.pages.jobs import TABS, UNHANDLED, UNHANDLED_AT, tabs_of
@@ -56,6 +56,8 @@ def test_jobs_without_a_handler_have_a_tab_of_their_own() -> None:
     tab = tabs_of(Filters(topic="a"), there)[UNHANDLED_AT]
     assert (tab.name, tab.number, tab.is_here) == ("Unhandled", "", False)
     assert tab.to == "/jobs?status=PENDING&status=RETRYING&q=no+handler+named&topic=a"
+    counted = tabs_of(Filters(topic="a"), there, FoundCounts(ready=1, unhandled=2))
+    assert (counted[0].number, counted[UNHANDLED_AT].number) == ("3", "2")
     here = Filters(status=("PENDING", "RETRYING"), q=UNHANDLED)
     tabs = {tab.name: tab for tab in tabs_of(here, there)}
     assert [(name, tab.number) for name, tab in tabs.items() if tab.is_here] == [("Unhandled", "7")]
