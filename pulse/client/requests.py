@@ -18,7 +18,7 @@ from pulse.app.tracing import current_traceparent
 from pulse.client import records
 from pulse.client.records import Changed, JobPage, Stack, Why
 from pulse.common.ids import uuid7s
-from pulse.common.wire_values import IdLike, TimeLike, as_id, unix_time, unsendable
+from pulse.common.wire_values import IdLike, TimeLike, as_id, unix_time, why_unsendable
 from pulse.errors import (
     BadRequestError,
     NobodyAnswersError,
@@ -105,9 +105,7 @@ class Request(Generic[AnswerT]):
         try:
             data = encode(self.kind, number, self.body)
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
-            found = unsendable(self.body, "") if isinstance(error, TypeError) else ""
-            said = found or f"a value cannot be sent: {error}"
-            raise BadRequestError(f"{self.kind}: {said}") from None
+            raise BadRequestError(f"{self.kind}: {why_unsendable(self.body, error)}") from None
         size = len(data) - 4
         if size > max_frame_bytes:
             raise TooLargeError(f"{self.kind}: the request has {size} bytes; the server accepts {max_frame_bytes}")

@@ -64,7 +64,13 @@ def _place_in(args: Mapping[str, object]) -> str:
     return ""
 
 
-def unsendable(value: object, place: str) -> str:
+def why_unsendable(value: object, error: Exception, place: str = "") -> str:
+    """Why encoding *value* ended with *error*, in words: what has no form on the wire, and where it is."""
+    found = _unsendable(value, place) if isinstance(error, TypeError) else ""
+    return found or f"a value cannot be sent: {error}"
+
+
+def _unsendable(value: object, place: str) -> str:
     """What of *value* is of a type that has no form on the wire, in words; '' if that is not it."""
     inner: list[tuple[object, str]] = []
     known: Any = value
@@ -74,7 +80,7 @@ def unsendable(value: object, place: str) -> str:
         inner = [(one, f"{place}[{number}]") for number, one in enumerate(known)]
     elif value is not None and not isinstance(value, bool | int | float | str | bytes):
         return f"{place} is of type {type(value).__name__}, which cannot be sent"
-    return next(filter(None, (unsendable(one, where) for one, where in inner)), "")
+    return next(filter(None, (_unsendable(one, where) for one, where in inner)), "")
 
 
 def unix_time(value: object, what: str) -> float:

@@ -17,7 +17,7 @@ import msgspec
 from pulse.common import json_text
 from pulse.common.invalid_field import invalid_field
 from pulse.common.text import iso
-from pulse.common.wire_values import unsendable
+from pulse.common.wire_values import why_unsendable
 from pulse.errors import BadRequestError
 from pulse.protocol.fields import PATTERNS
 from pulse.protocol.requests import SubmittedJob
@@ -46,9 +46,7 @@ def document_of(body: Mapping[str, object]) -> str:
         said = invalid_field(list[SubmittedJob], jobs, error, name="jobs", patterns=PATTERNS)
         raise BadRequestError(f"submit: {said}") from None
     except (TypeError, ValueError, OverflowError) as error:
-        found = unsendable(jobs, "jobs") if isinstance(error, TypeError) else ""
-        said = found or f"a value cannot be sent: {error}"
-        raise BadRequestError(f"submit: {said}") from None
+        raise BadRequestError(f"submit: {why_unsendable(jobs, error, 'jobs')}") from None
 
 
 def ids_of(body: Mapping[str, object]) -> list[UUID]:

@@ -18,7 +18,7 @@ import sys
 import weakref
 from typing import Final, Protocol
 
-__all__ = ["Shared", "fork_away", "renew_in_children", "share_memory"]
+__all__ = ["Shared", "fork_away", "leave_signal", "renew_in_children", "share_memory"]
 
 _PID_BYTES: Final = 16
 
@@ -44,6 +44,10 @@ def _renew_all() -> None:
 
 
 os.register_at_fork(after_in_child=_renew_all)
+
+
+def leave_signal(_number: int, _frame: object) -> None:
+    """A handler that does nothing, where another process decides: programs that are started would inherit SIG_IGN."""
 
 
 def share_memory() -> None:

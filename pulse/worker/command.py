@@ -88,8 +88,8 @@ def worker(  # noqa: PLR0913, PLR0917 - one parameter per option, as click wants
         require("--backend trio", ["trio"], "trio")
     if wrong := [topic for topic in topics if not 1 <= len(topic) <= 200]:  # noqa: PLR2004 - as in the database
         raise click.UsageError(f"--topic is {wrong[0]!r:.60}: 1 to 200 characters are allowed.")
-    sizes = {"processes": processes, "concurrency": concurrency, "spares": spares}
-    sizes |= {"preload": 0} if no_preload else {}
+    preload = 0 if no_preload else None
+    sizes = {"processes": processes, "concurrency": concurrency, "spares": spares, "preload": preload}
     settings = config.load(os.environ, overrides={**sizes, **settings_given})
     configure_logging(settings.log_level, settings.log_format)
     if socket is not None and connect is not None:

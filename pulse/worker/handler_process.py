@@ -43,7 +43,7 @@ def main(arguments: list[str]) -> int:
     os.set_inheritable(options.name_fd, False)
     notes = NoteWriter(options.notes_fd)
     configure_logging(options.pool.log_level, options.pool.log_format, runs_handlers=True)
-    opened = open_descriptors()
+    opened = frozenset[int]() if options.control_fd is None else open_descriptors()
     try:
         app = load_app(options.pool.app)
     except AppError as error:

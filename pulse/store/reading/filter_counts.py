@@ -86,13 +86,15 @@ async def _look(connection: Connection[Record], part: str, wanted: JobFilter, mo
     walked = 0
     columns = (*wanted.columns(), wanted.older_s, wanted.newer_s)
     for row in await connection.fetch(STATEMENTS["count_found"].sql, part, most, *columns):
-        state = "unhandled" if row["is_unhandled"] else _state(row["status"], is_due=row["is_due"])
+        state = _state(row["status"], is_due=row["is_due"], is_unhandled=row["is_unhandled"])
         found[state] += row["found"]
         walked += row["walked"]
     return {state: found[state] for state in STATES}, walked < most
 
 
-def _state(status: str, *, is_due: bool) -> str:
+def _state(status: str, *, is_due: bool, is_unhandled: bool) -> str:
+    if is_unhandled:
+        return "unhandled"
     if status in {"PENDING", "RETRYING"}:
         return "ready" if is_due else "scheduled" if status == "PENDING" else "retrying"
     return status.lower()

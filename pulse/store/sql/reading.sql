@@ -318,7 +318,7 @@ WHERE c.oid = 'pulse.jobs'::regclass AND p.schemaname = 'pulse' AND p.tablename 
 
 -- fragment: waiting_kind
 -- What:    what a waiting job waits for: a worker, its time, its next try, or a worker that has its handler (given back twice or more).
-CASE WHEN 
+CASE WHEN
      -- :include is_unhandled
      THEN 'unhandled'
      WHEN j.next_run_at <= c.at THEN 'ready'

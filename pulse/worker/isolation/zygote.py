@@ -27,7 +27,7 @@ from pulse.app.app import App
 from pulse.app.tracing import preload
 from pulse.logs import configure_logging
 from pulse.system import log_sink, processes
-from pulse.system.fork import share_memory
+from pulse.system.fork import leave_signal, share_memory
 from pulse.worker.app_name import AppError
 from pulse.worker.isolation import child as cell
 from pulse.worker.isolation.fd_socket import receive
@@ -59,7 +59,7 @@ def main(arguments: list[str]) -> int:
     options = msgspec.json.decode(arguments[0], type=ZygoteOptions)
     processes.die_with_parent(options.parent_pid, signal.SIGKILL)
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, _leave_it)  # the handler process decides; programs of cells would inherit SIG_IGN
+        signal.signal(number, leave_signal)  # the handler process decides
     control = socket.socket(fileno=options.control_fd)
     control.set_inheritable(False)
     configure_logging(options.pool.log_level, options.pool.log_format, runs_handlers=True)
@@ -72,10 +72,6 @@ def main(arguments: list[str]) -> int:
     _prepare(options)
     Zygote(control, app, options.pool.backend).serve()
     return 0
-
-
-def _leave_it(_number: int, _frame: object) -> None:
-    pass
 
 
 def _prepare(options: ZygoteOptions) -> None:

@@ -1,9 +1,9 @@
 """
 Spare processes: started, with the app loaded, they wait to replace a process that dies.
 
-Where processes are forked from a template there are none. Elsewhere
-Python and the imports of an app take most of a second, in which the slots of a dead process would be missing. A spare
-costs the memory of an idle process; one that is taken before it is ready is still faster than a new one.
+Where processes are forked from a template there are none. Elsewhere Python and the imports of an app take most of a
+second, in which the slots of a dead process would be missing. A spare costs the memory of an idle process; one that is
+taken before it is ready is still faster than a new one.
 
 A spare that dies while it waits is replaced only together with the next one that serves, so that its cause (an app that
 cannot be loaded any more, no memory) is neither repeated nor logged again and again.

@@ -20,7 +20,7 @@ import msgspec
 
 from pulse.app.tracing import preload
 from pulse.system import log_sink, process_tree, processes
-from pulse.system.fork import fork_away, share_memory
+from pulse.system.fork import fork_away, leave_signal, share_memory
 from pulse.worker.isolation.fd_socket import receive
 from pulse.worker.options import HostOptions, import_loop
 from pulse.worker.pool.child import MESSAGE_MAX_BYTES, ProcessFds
@@ -61,8 +61,10 @@ class Template:
         self._options: Final = options
         self._name: Final = _COMM.read_text("utf-8").rstrip("\n")
         self._of_app: Final = {
-            signal.SIGTERM: signal.signal(signal.SIGTERM, _leave_it),  # a service manager's, to all: the pool decides
-            signal.SIGINT: signal.signal(signal.SIGINT, _leave_it),
+            signal.SIGTERM: signal.signal(
+                signal.SIGTERM, leave_signal
+            ),  # a service manager's, to all: the pool decides
+            signal.SIGINT: signal.signal(signal.SIGINT, leave_signal),
             signal.SIGCHLD: signal.signal(signal.SIGCHLD, signal.SIG_DFL),  # nobody else waits for what it forks
         }
 
@@ -112,10 +114,6 @@ class Template:
             os.dup2(fd, place, inheritable=False)
         for number, handler in self._of_app.items():
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
-
-
-def _leave_it(_number: int, _frame: object) -> None:
-    pass
 
 
 def _rename(name: str) -> None:

@@ -22,6 +22,7 @@ from sqlalchemy.ext import asyncio as sqlalchemy_asyncio
 
 from pulse import sql
 from pulse.sql import drivers
+from tests.support.store.helpers import Sql
 
 settings.configure(DATABASES={})
 django.setup()
@@ -140,6 +141,16 @@ KINDS: Final[dict[str, Callable[[str], Any]]] = {
     "psycopg": _psycopg, "psycopg async": _psycopg_async, "asyncpg": _asyncpg, "SQLAlchemy": _core, "Session": _session,
     "SQLAlchemy async": _core_async, "AsyncSession": _session_async, "Django": _django,
 }  # fmt: skip
+
+
+@asynccontextmanager
+async def role_without_rights(connection: Sql, name: str) -> AsyncIterator[None]:
+    """A role that may see the schema, and do nothing in it."""
+    await connection.execute(f"CREATE ROLE {name}; GRANT USAGE ON SCHEMA pulse TO {name}")
+    try:
+        yield
+    finally:
+        await connection.execute(f"DROP OWNED BY {name}; DROP ROLE {name}")
 
 
 @asynccontextmanager

@@ -19,7 +19,7 @@ import pulse
 from pulse.app.transactions.drivers import USUAL, errors_told_apart, state_of
 from pulse.encryption import FernetCodec
 from pulse.errors import BadRequestError, ConflictError, ForbiddenError, SchemaError, TransactionError
-from tests.pulse.sql.connections import KINDS, Peer, peer
+from tests.pulse.sql.connections import KINDS, Peer, peer, role_without_rights
 from tests.support.servers.postgres import Postgres
 from tests.support.store.helpers import Sql
 
@@ -183,14 +183,10 @@ async def test_an_old_schema(own_database: str) -> None:
 
 
 async def test_a_role_without_rights(dsn: str, connection: Sql) -> None:
-    await connection.execute("CREATE ROLE stranger_of_sql; GRANT USAGE ON SCHEMA pulse TO stranger_of_sql")
-    try:
-        async with peer("psycopg", dsn) as mine:
-            await mine.execute("SET ROLE stranger_of_sql")
-            with pytest.raises(ForbiddenError, match=r"permission denied .* members of pulse_submit"):
-                await mine.submit("n")
-    finally:
-        await connection.execute("DROP OWNED BY stranger_of_sql; DROP ROLE stranger_of_sql")
+    async with role_without_rights(connection, "stranger_of_sql"), peer("psycopg", dsn) as mine:
+        await mine.execute("SET ROLE stranger_of_sql")
+        with pytest.raises(ForbiddenError, match=r"permission denied .* members of pulse_submit"):
+            await mine.submit("n")
 
 
 @pytest.mark.parametrize("kind", ["psycopg", "psycopg async", "asyncpg", "SQLAlchemy", "SQLAlchemy async"])

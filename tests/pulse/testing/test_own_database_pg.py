@@ -11,7 +11,7 @@ from psycopg.rows import dict_row
 import pulse
 from pulse.errors import ForbiddenError, InlineError, SchemaError, TransactionError
 from pulse.testing import run_submitted, run_submitted_async, submitted, submitted_async
-from tests.pulse.sql.connections import KINDS, Peer, peer
+from tests.pulse.sql.connections import KINDS, Peer, peer, role_without_rights
 from tests.support.servers.postgres import Postgres
 from tests.support.store.helpers import Sql
 
@@ -125,14 +125,10 @@ async def test_what_cannot_be_asked(kind: str, dsn: str, empty_dsn: str) -> None
 
 
 async def test_roles_of_an_application_are_not_enough(dsn: str, connection: Sql) -> None:
-    await connection.execute("CREATE ROLE stranger_of_tests; GRANT USAGE ON SCHEMA pulse TO stranger_of_tests")
-    try:
-        async with peer("psycopg", dsn) as mine:
-            await mine.execute("SET ROLE stranger_of_tests")
-            with pytest.raises(ForbiddenError, match=r"permission denied .* as the owner of the schema may"):
-                await _submitted(mine)
-    finally:
-        await connection.execute("DROP OWNED BY stranger_of_tests; DROP ROLE stranger_of_tests")
+    async with role_without_rights(connection, "stranger_of_tests"), peer("psycopg", dsn) as mine:
+        await mine.execute("SET ROLE stranger_of_tests")
+        with pytest.raises(ForbiddenError, match=r"permission denied .* as the owner of the schema may"):
+            await _submitted(mine)
 
 
 async def test_what_is_no_connection_is_refused() -> None:

@@ -29,7 +29,7 @@ from pulse.errors import (
 )
 from pulse.store.rows import Renewal
 from pulse.store.store import Store
-from tests.pulse.sql.connections import KINDS, Peer, peer, waiting
+from tests.pulse.sql.connections import KINDS, Peer, peer, role_without_rights, waiting
 from tests.support.servers.postgres import Postgres
 from tests.support.store.helpers import OTHER, WORKER, Sql, changes, forge, read
 from tests.support.waiting import until_async
@@ -253,13 +253,9 @@ async def test_a_read_only_connection(dsn: str, connection: Sql) -> None:
 
 
 async def test_a_role_without_rights(dsn: str, connection: Sql) -> None:
-    await connection.execute("CREATE ROLE stranger_of_blocks; GRANT USAGE ON SCHEMA pulse TO stranger_of_blocks")
-    try:
-        async with scene("psycopg", dsn, connection) as here:
-            await here.mine.execute("SET ROLE stranger_of_blocks")
-            await here.fails(ForbiddenError, r"permission denied .* members of pulse_submit")
-    finally:
-        await connection.execute("DROP OWNED BY stranger_of_blocks; DROP ROLE stranger_of_blocks")
+    async with role_without_rights(connection, "stranger_of_blocks"), scene("psycopg", dsn, connection) as here:
+        await here.mine.execute("SET ROLE stranger_of_blocks")
+        await here.fails(ForbiddenError, r"permission denied .* members of pulse_submit")
 
 
 @pytest.mark.parametrize("kind", ["psycopg", "psycopg async", "asyncpg", "SQLAlchemy", "SQLAlchemy async"])
