@@ -201,7 +201,11 @@ class Site:
 
     def settle(self, within_s: float = WAIT_S) -> float:
         started_s = time.monotonic()
-        until(self.is_whole, f"actors, database and workers are there again: {self.whole.directory}", within_s)
+        try:
+            until(self.is_whole, "", within_s)
+        except AssertionError:
+            told = self.whole.ask_supervisor("status"), self.whole.connected()
+            raise AssertionError(f"actors, database and workers are not there within {within_s} s: {told}") from None
         return time.monotonic() - started_s
 
     def drain(self, within_s: float = DRAIN_S) -> None:

@@ -54,7 +54,8 @@ def parent(child: str, client: str = "") -> None:
 
 @app.handler("hang", max_attempts=10)
 def hang(first: int = 1, *, ctx: pulse.Context) -> str:
-    """Do not end in the first attempts, whatever is asked for."""
+    """Do not end in the first attempts, whatever is asked for; its progress says that it has started."""
+    ctx.progress("it runs")
     while ctx.attempt <= first:
         time.sleep(0.005)
     return "ended"

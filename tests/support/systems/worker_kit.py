@@ -67,8 +67,15 @@ class WorkerProcess:
 
 
 def handler_processes(pool: int) -> list[psutil.Process]:
+    """Its children but the template, and those of handlers that it has adopted: these lead no session."""
     template = _template_of(pool)
-    return [child for child in psutil.Process(pool).children() if child != template]
+    return [child for child in psutil.Process(pool).children() if child != template and _leads_session(child.pid)]
+
+
+def _leads_session(pid: int) -> bool:
+    with contextlib.suppress(ProcessLookupError):
+        return os.getsid(pid) == pid
+    return False
 
 
 def _template_of(pool: int) -> psutil.Process | None:
