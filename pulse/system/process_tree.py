@@ -266,8 +266,6 @@ def _environment(pid: int) -> bytes:
         try:
             while part := os.read(fd, _PART_BYTES):
                 found += part
-                if len(part) < _PART_BYTES:
-                    break
         finally:
             os.close(fd)
     except OSError as error:
