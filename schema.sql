@@ -25,7 +25,8 @@
 -- Attempts that do not use up the retry budget (given back, snoozed, proven worker deaths) are also counted in uncharged; the
 -- charged ones are attempts - uncharged.
 --
--- The claim index holds only rows that may still run, ordered as they are claimed: topic, priority, due time. A job that
+-- The claim index holds only rows that may still run, ordered as they are claimed: topic, priority, due time; rows of groups have one
+-- of their own. A job that
 -- is not due yet lies behind the range that a claim reads, so it costs nothing, however many there are. No index holds
 -- lease_until or progress: heartbeats stay HOT (they write no index). The few RUNNING rows are found by started_at.
 --
@@ -44,7 +45,7 @@ CREATE TABLE pulse.schema_version (
     installed_at timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 
-INSERT INTO pulse.schema_version (version, release) VALUES (1, '0.1.0.dev6');
+INSERT INTO pulse.schema_version (version, release) VALUES (1, '0.1.0.dev7');
 
 CREATE TYPE pulse.job_status AS ENUM ('PENDING', 'RUNNING', 'COMPLETED', 'RETRYING', 'DEAD_LETTERED', 'CANCELED');
 
@@ -59,6 +60,7 @@ CREATE TABLE pulse.jobs (
     completed_at timestamptz,                       -- of the terminal state, whichever it is
     occurrence   timestamptz,                       -- of the schedule that fired it
     expires_at   timestamptz,                       -- from then on it is not started any more
+    run_after    timestamptz,                       -- of a sequence, once it was claimed: not before then; next_run_at stays its position
     timeout_s    float8,
     schedule_id  uuid,
     attempts     int NOT NULL DEFAULT 0,
@@ -77,6 +79,8 @@ CREATE TABLE pulse.jobs (
     checkpoint   jsonb,                             -- what ctx.checkpoint saved, for the next attempt
     last_error   text,
     traceparent  text,                              -- W3C, of the span that submitted it; checked where it is submitted
+    group_key    text,                              -- limits per group, turns and sequences go by topic and group; NULL: none
+    counted_by   text,                              -- the limit of its newest claim, of which its RUNNING row is a slot; NULL: none
 
     CONSTRAINT jobs_lease CHECK ((status = 'RUNNING') = (locked_by IS NOT NULL)
                              AND (status = 'RUNNING') = (lease_until IS NOT NULL)),
@@ -94,7 +98,9 @@ CREATE TABLE pulse.jobs (
     CONSTRAINT jobs_timeout CHECK (timeout_s > 0 AND timeout_s <= 1e9),
     CONSTRAINT jobs_topic CHECK (length(topic) BETWEEN 1 AND 200),
     CONSTRAINT jobs_name CHECK (length(name) BETWEEN 1 AND 200),
-    CONSTRAINT jobs_args CHECK (jsonb_typeof(args) = 'object')
+    CONSTRAINT jobs_args CHECK (jsonb_typeof(args) = 'object'),
+    CONSTRAINT jobs_group_key CHECK (length(group_key) BETWEEN 1 AND 200 AND group_key <> '*'),  -- '*' stands for each, in pulse.limits
+    CONSTRAINT jobs_run_after CHECK (run_after IS NULL OR (group_key IS NOT NULL AND run_after < '9999-12-31 00:00+00'))
 ) WITH (
     -- Room on the page for the new versions that heartbeats write: without it 4 % of them were HOT, with it 64 to 98 %.
     fillfactor = 70,
@@ -102,7 +108,15 @@ CREATE TABLE pulse.jobs (
     autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0
 );
 
-CREATE INDEX idx_jobs_claim ON pulse.jobs (topic, priority DESC, next_run_at) WHERE status IN ('PENDING', 'RETRYING');
+CREATE INDEX idx_jobs_claim ON pulse.jobs (topic, priority DESC, next_run_at) WHERE group_key IS NULL AND status IN ('PENDING', 'RETRYING');
+-- Jobs of groups, so that other jobs pay for none of it: those that wait, in order; slots that are taken; dead letters, which halt a
+-- sequence. Three parts of one index: each further index would cost every statement that writes jobs 3 to 5 microseconds.
+CREATE INDEX idx_jobs_groups ON pulse.jobs (
+    (CASE WHEN status IN ('PENDING', 'RETRYING') THEN 0 WHEN status = 'RUNNING' THEN 1 ELSE 2 END), topic, group_key, priority DESC,
+    next_run_at, id)
+    WHERE group_key IS NOT NULL AND status IN ('PENDING', 'RETRYING', 'RUNNING', 'DEAD_LETTERED');
+-- The slots of a limit, the oldest first: dead entries lie before it.
+CREATE INDEX idx_jobs_counted ON pulse.jobs (counted_by, started_at) WHERE counted_by IS NOT NULL AND status = 'RUNNING';
 CREATE INDEX idx_jobs_running ON pulse.jobs (started_at) WHERE status = 'RUNNING';
 CREATE INDEX idx_jobs_schedule ON pulse.jobs (schedule_id, occurrence) WHERE schedule_id IS NOT NULL;
 CREATE INDEX idx_jobs_held ON pulse.jobs (schedule_id, occurrence) WHERE status = 'PENDING' AND next_run_at = '9999-12-30 00:00+00';
@@ -277,11 +291,31 @@ CREATE TABLE pulse.topics (
     -- How long to wait after the n-th charged try, as pulse.backoff_s reads it; NULL: quadratic.
     backoff      text CONSTRAINT topics_backoff CHECK (length(backoff) <= 500 AND backoff ~
         '^(quadratic(:\d{1,9}(\.\d{1,6})?)?|exponential(:\d{1,9}(\.\d{1,6})?){0,2}|fixed:\d{1,9}(\.\d{1,6})?|list:\d{1,9}(\.\d{1,6})?(,\d{1,9}(\.\d{1,6})?)*)$'),
+    limit_name   text CHECK (length(limit_name) BETWEEN 1 AND 200),    -- the limit that its jobs count against; NULL: the one with its name
     CONSTRAINT topics_server CHECK (topic <> '' OR (max_attempts IS NOT NULL AND max_crashes IS NOT NULL))
 );
 
-
 INSERT INTO pulse.topics (topic, max_attempts, max_crashes) VALUES ('', 5, 3);
+
+-- Limits: how many jobs run at once, and how many start per second. Each has the row (name, ''), for all jobs of the topics that go by
+-- it: claims lock that row. (name, '*') is for each of their groups, (name, g) for the group g: what differs there, and the state of
+-- its bucket. There is no counter of what runs: a slot is a RUNNING row, so whatever ends the attempt frees it, a crash too.
+CREATE TABLE pulse.limits (
+    name        text NOT NULL CHECK (length(name) BETWEEN 1 AND 200),
+    group_key   text NOT NULL DEFAULT '' CHECK (length(group_key) <= 200),
+    concurrency int CHECK (concurrency BETWEEN 0 AND 1000000),      -- most RUNNING at once; 0: paused
+    burst       int CHECK (burst BETWEEN 1 AND 1000000),            -- how many may start together; NULL: those of a second, 1 at least
+    rate        float8 CHECK (rate BETWEEN 1e-6 AND 1e6),           -- starts per second
+    sequence    text CHECK (sequence IN ('continue', 'halt')),      -- of '*': one at a time, in order; what a dead letter does to the others
+    claims      bigint NOT NULL DEFAULT 0,          -- grows with each claim and change: what a claim was computed from
+    oldest_at   timestamptz,                        -- no slot was taken before; NULL: not known
+    tokens      float8,                             -- starts that were left ...
+    tokens_at   timestamptz,                        -- ... at that time; both NULL: as many as may start together
+    PRIMARY KEY (name, group_key),
+    CONSTRAINT limits_burst CHECK (burst IS NULL OR rate IS NOT NULL),
+    CONSTRAINT limits_sequence CHECK (sequence IS NULL OR (group_key = '*' AND coalesce(concurrency, 1) <= 1)),
+    CONSTRAINT limits_tokens CHECK ((tokens IS NULL) = (tokens_at IS NULL))
+) WITH (fillfactor = 50);
 
 -- Empty if no row sets the option: then the hot statements pay only for one look.
 CREATE INDEX idx_topics_backoff ON pulse.topics (topic) WHERE backoff IS NOT NULL;
@@ -526,6 +560,141 @@ BEGIN
             (who->>'uid')::bigint, who->>'user', who->>'behalf', who->>'host', (who->>'pid')::int);
 END
 $$;
+
+-- RUNNING rows count against the limit that applies to their topic now. One that a claim without this limit has just taken is not
+-- seen yet: who adds a limit locks the table before.
+CREATE FUNCTION pulse.count_slots() RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET lock_timeout = '2s' AS $$
+BEGIN
+    WITH wrong AS (
+        SELECT j.id, x.name FROM pulse.jobs j
+        LEFT JOIN pulse.topics t ON t.topic = j.topic
+        LEFT JOIN pulse.limits x ON x.name = coalesce(t.limit_name, j.topic) AND x.group_key = ''
+        WHERE j.status = 'RUNNING' AND j.counted_by IS DISTINCT FROM x.name
+        ORDER BY j.id FOR UPDATE OF j
+    ), counted AS (
+        UPDATE pulse.jobs j SET counted_by = w.name FROM wrong w WHERE j.id = w.id AND j.status = 'RUNNING' RETURNING j.counted_by
+    )
+    UPDATE pulse.limits x SET oldest_at = NULL, claims = x.claims + 1
+    WHERE x.group_key = '' AND x.name IN (SELECT c.counted_by FROM counted c);
+END
+$$;
+
+-- Set options of a limit: a value sets one, null unsets it. Without a group: concurrency, rate and burst of all jobs that go by
+-- it, group_concurrency, group_rate, group_burst and sequence of each group. With one: what differs for this group.
+CREATE FUNCTION pulse.set_limit(name text, group_key text, policy jsonb) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    own   constant text[] := ARRAY['concurrency', 'rate', 'burst'];
+    every constant text[] := own || CASE WHEN set_limit.group_key IS NULL
+                                         THEN ARRAY['group_concurrency', 'group_rate', 'group_burst', 'sequence'] ELSE '{}' END;
+    named text := format('limit "%s"', left(set_limit.name, 50)) || coalesce(format(', group "%s",', left(set_limit.group_key, 50)), '');
+    wrong text;
+BEGIN
+    IF set_limit.name IS NULL OR length(set_limit.name) NOT BETWEEN 1 AND 200 THEN
+        RAISE EXCEPTION 'the name of a limit is %; 1 to 200 characters are allowed', coalesce(quote_literal(left(set_limit.name, 50)), 'NULL')
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    IF length(set_limit.group_key) NOT BETWEEN 1 AND 200 OR set_limit.group_key = '*' THEN
+        RAISE EXCEPTION 'the group of % is %; 1 to 200 characters are allowed, but not * alone', format('limit "%s"', left(set_limit.name, 50)),
+            quote_literal(left(set_limit.group_key, 50)) USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    IF jsonb_typeof(policy) IS DISTINCT FROM 'object' THEN
+        RAISE EXCEPTION 'the policy of % must be a JSON object of options, not %', named, coalesce(jsonb_typeof(policy), 'NULL')
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    SELECT key INTO wrong FROM jsonb_object_keys(policy) AS key WHERE key <> ALL (every) ORDER BY key LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'unknown option "%" of %; allowed are %', left(wrong, 50), named, array_to_string(every, ', ')
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    SELECT format('%s of %s is %s; %s allowed', e.key, named, left(e.value::text, 50), r.allowed) INTO wrong
+    FROM jsonb_each(policy) AS e
+    JOIN (VALUES ('concurrency', 0, 1e6, true, 'a whole number from 0 to 1000000 is'), ('burst', 1, 1e6, true, 'a whole number from 1 to 1000000 is'),
+                 ('rate', 1e-6, 1e6, false, 'starts per second from 0.000001 to 1000000 are'))
+        AS r(key, least, most, whole, allowed) ON r.key = replace(e.key, 'group_', '')
+    WHERE CASE jsonb_typeof(e.value)
+        WHEN 'null' THEN false
+        WHEN 'number' THEN e.value::numeric NOT BETWEEN r.least AND r.most OR (r.whole AND e.value::numeric <> trunc(e.value::numeric))
+        ELSE true END
+    ORDER BY e.key LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION '%', wrong USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    IF policy->>'sequence' NOT IN ('continue', 'halt') THEN
+        RAISE EXCEPTION 'sequence of % is %; allowed are continue, halt', named, left((policy->'sequence')::text, 50)
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+
+    -- A claim reads the limits, so a table lock waits until those that do not know this one yet have ended, and what they took is
+    -- counted below. They take milliseconds. A session that holds it longer is no claim, but perhaps a dump.
+    IF NOT EXISTS (SELECT FROM pulse.limits x WHERE x.name = set_limit.name AND x.group_key = '') THEN
+        PERFORM pulse.await_claims();
+    END IF;
+    BEGIN
+        INSERT INTO pulse.limits AS x (name) VALUES (set_limit.name)  -- first of all: its lock keeps claims and other changes away
+        ON CONFLICT (name, group_key) DO UPDATE SET claims = x.claims + 1, oldest_at = NULL;
+        INSERT INTO pulse.limits AS x (name, group_key, concurrency, rate, burst, sequence)
+        SELECT set_limit.name, s.group_key, s.concurrency::int, s.rate, s.burst::int, s.sequence
+        FROM (SELECT coalesce(set_limit.group_key, '') AS group_key, p.concurrency, p.rate, p.burst, NULL AS sequence, policy ?| own AS is_given
+              FROM jsonb_to_record(policy) AS p(concurrency numeric, rate float8, burst numeric)
+              UNION ALL
+              SELECT '*', p.group_concurrency, p.group_rate, p.group_burst, p.sequence,
+                     policy ?| ARRAY['group_concurrency', 'group_rate', 'group_burst', 'sequence']
+              FROM jsonb_to_record(policy) AS p(group_concurrency numeric, group_rate float8, group_burst numeric, sequence text)) AS s
+        WHERE s.is_given
+        ON CONFLICT (name, group_key) DO UPDATE SET
+            concurrency = CASE WHEN policy ? (CASE x.group_key WHEN '*' THEN 'group_concurrency' ELSE 'concurrency' END)
+                               THEN excluded.concurrency ELSE x.concurrency END,
+            rate = CASE WHEN policy ? (CASE x.group_key WHEN '*' THEN 'group_rate' ELSE 'rate' END) THEN excluded.rate ELSE x.rate END,
+            burst = CASE WHEN policy ? (CASE x.group_key WHEN '*' THEN 'group_burst' ELSE 'burst' END) THEN excluded.burst ELSE x.burst END,
+            sequence = CASE WHEN policy ? 'sequence' THEN excluded.sequence ELSE x.sequence END;
+    EXCEPTION WHEN check_violation THEN  -- all else was looked at above
+        RAISE EXCEPTION '% has a burst without a rate, or a sequence with a group_concurrency above 1; neither is allowed', named
+            USING ERRCODE = 'invalid_parameter_value';
+    END;
+    PERFORM pulse.count_slots();
+    PERFORM pulse.note('limits.set', detail => jsonb_strip_nulls(jsonb_build_object('name', set_limit.name, 'group_key', set_limit.group_key)) || policy);
+    PERFORM pulse.tell('pulse_gate', 'limits');
+END
+$$;
+
+-- Wait until every statement that reads the limits has ended, for a second at most. New ones wait meanwhile.
+CREATE FUNCTION pulse.await_claims() RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET lock_timeout = '1s' AS $$
+BEGIN
+    LOCK TABLE pulse.limits IN ACCESS EXCLUSIVE MODE;
+EXCEPTION WHEN lock_not_available THEN
+    RETURN;
+END
+$$;
+
+-- Remove a limit with all that is set for its groups, or what differs for one group. False: there is no such thing.
+CREATE FUNCTION pulse.unset_limit(name text, group_key text) RETURNS boolean
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+BEGIN
+    UPDATE pulse.limits x SET claims = x.claims + 1 WHERE x.name = unset_limit.name AND x.group_key = '';
+    IF unset_limit.group_key IS NULL THEN
+        DELETE FROM pulse.limits x WHERE x.name = unset_limit.name;
+    ELSE  -- its bucket stays as empty as it is
+        UPDATE pulse.limits x SET concurrency = NULL, rate = NULL, burst = NULL
+        WHERE x.name = unset_limit.name AND x.group_key = unset_limit.group_key AND x.group_key NOT IN ('', '*')
+          AND num_nonnulls(x.concurrency, x.rate) > 0;
+    END IF;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    PERFORM pulse.count_slots();
+    PERFORM pulse.note('limits.unset', detail => jsonb_strip_nulls(jsonb_build_object('name', unset_limit.name, 'group_key', unset_limit.group_key)));
+    PERFORM pulse.tell('pulse_gate', 'limits');
+    RETURN true;
+END
+$$;
+
+-- Not for everybody: no dispatcher claims under limits yet.
+REVOKE ALL ON FUNCTION pulse.set_limit(text, text, jsonb), pulse.unset_limit(text, text), pulse.count_slots(), pulse.await_claims() FROM PUBLIC;
 
 -- UUID version 7 (RFC 9562): neighbours in time are neighbours in the index. Never used as an order: clocks step back.
 DO $install$

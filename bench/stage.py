@@ -38,7 +38,7 @@ LOOK_S: Final = 0.01
 LOOK_INTO_TABLE_S: Final = 0.05
 END_S: Final = 15.0  # for a process that ends by itself
 LEFT: Final = """
-    SELECT EXISTS (SELECT FROM pulse.jobs WHERE status IN ('PENDING', 'RETRYING'))
+    SELECT EXISTS (SELECT FROM pulse.jobs WHERE group_key IS NULL AND status IN ('PENDING', 'RETRYING'))
         OR EXISTS (SELECT FROM pulse.jobs WHERE status = 'RUNNING')"""
 
 

@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 DRAIN_S: Final = "1"  # of the five seconds between SIGTERM and the end; jobs take milliseconds
 LOOK_S: Final = 0.2  # between two looks at the depth
 AWAY_S: Final = 0.5  # before the next try to reach a database that is away
-DEPTH: Final = "SELECT count(*) FROM pulse.jobs WHERE status IN ('PENDING', 'RETRYING') AND topic = 'bench'"
+DEPTH: Final = (
+    "SELECT count(*) FROM pulse.jobs WHERE group_key IS NULL AND status IN ('PENDING', 'RETRYING') AND topic = 'bench'"
+)
 SCHEMA_VERSION: Final = "SELECT max(version)::text FROM pulse.schema_version"
 
 

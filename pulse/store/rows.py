@@ -8,9 +8,10 @@ they are compared for equality.
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
@@ -106,7 +107,7 @@ class Ended(NamedTuple):
     """
     The result of an Ending.
 
-    ``delay_s``: until the job is due again, ``due_s``: when that is, Unix seconds; ``name``: the job's.
+    ``delay_s``: until the job is due again, ``due_s``: when that is, Unix seconds; ``name``, ``group_key``: the job's.
     """
 
     id: bytes
@@ -117,6 +118,13 @@ class Ended(NamedTuple):
     delay_s: float
     due_s: float
     name: str = ""
+    group_key: str | None = None
+
+
+def ended_row(row: Iterable[Any]) -> Ended:
+    """A row of ``end_attempts``, whose last two columns are bytes."""
+    *rest, name, group_key = row
+    return Ended._make((*rest, readable(name), None if group_key is None else readable(group_key)))
 
 
 class ExpiredJob(NamedTuple):
@@ -149,6 +157,7 @@ class Claim(NamedTuple):
         checkpoint: JSON text that an earlier attempt saved, or None.
         previous: JSON text ``[outcome, error, worker, progress]`` of the attempt before, None where it left no history.
         traceparent: Of the span that submitted it, or None.
+        group_key: Its group, or None.
     """
 
     id: bytes
@@ -166,6 +175,7 @@ class Claim(NamedTuple):
     checkpoint: str | None = None
     previous: str | None = None
     traceparent: str | None = None
+    group_key: str | None = None
 
 
 class Running(NamedTuple):

@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from functools import partial
+from itertools import starmap
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
@@ -28,9 +29,11 @@ from pulse.store.connections.pool import BEAT_SETTINGS, COUNT_SETTINGS, HOT_SETT
 from pulse.store.connections.pooler import refuse_pooler
 from pulse.store.connections.session import HeldCommit
 from pulse.store.failures import Failing, refuse_swallowed
+from pulse.store.limit_claims import LimitClaims
 from pulse.store.operators.audit import AuditStore
 from pulse.store.operators.gate import GateStore
 from pulse.store.operators.jobs import Connections, Operations
+from pulse.store.operators.limits import LimitStore
 from pulse.store.operators.policies import Defaults, TopicStore
 from pulse.store.operators.schedules import ScheduleStore
 from pulse.store.operators.transaction import Acting, Operator, acting
@@ -57,6 +60,7 @@ from pulse.store.rows import (
     Renewal,
     Running,
     Wake,
+    ended_row,
     readable,
 )
 from pulse.store.statements import STATEMENTS
@@ -108,6 +112,7 @@ class Store(Operations, Defaults, Sweeps):
         self._knowledge: ClaimWitness | None = None  # what the dispatcher has seen of the database
         self.epochs = EpochStore(self.hot)
         self.aside = SetAsideStore(self.hot)
+        self.limited = LimitClaims(self.hot, lambda: self._knowledge)
         self.depths = DepthStore(self.counting)
         self.findings = FindingStore(self.counting)
         self.endings = EndingReader(self.hot)
@@ -115,6 +120,7 @@ class Store(Operations, Defaults, Sweeps):
         self.gate = GateStore(self.query)
         self.schedules = ScheduleStore(self.query)
         self.topics = TopicStore(self.query)
+        self.limits = LimitStore(self.query)
         self.listing = Listing(self.query)
         self.error_groups = ErrorGroups(self.query)
         self.filter_counts = FilterCounts(self.query)
@@ -206,7 +212,7 @@ class Store(Operations, Defaults, Sweeps):
         seat_of = dict(zip(used, seats, strict=False))
         claims = [
             Claim._make(
-                (*row[:8], seat_of[row["worker"]], row["attempts"] - 1, 0, None, None, None, row["traceparent"])
+                (*row[:8], seat_of[row["worker"]], row["attempts"] - 1, 0, *[None] * 3, row["traceparent"], None)
             )
             for row in rows
             if row["attempts"]
@@ -270,7 +276,7 @@ class Store(Operations, Defaults, Sweeps):
                 _CLAIM, topics, len(seats), workers, one_based, lease_s, *level_columns(levels),
                 ages if any(ages) else None, *self._witnessed, None if only is None else uuids(only), now,
             )  # fmt: skip
-        claims = list(map(Claim._make, rows))
+        claims = list(starmap(Claim, rows))
         await self._claimed(claims)
         return claims
 
@@ -378,7 +384,7 @@ class Store(Operations, Defaults, Sweeps):
                     commit.sent.set()  # set before any task that waits for `sent` continues
                     rows = await connection.fetch(_END, *fence_columns(ordered), *columns, now)
                     await commit.may_commit.wait()
-        return [Ended._make((*rest, readable(name))) for *rest, name in rows]
+        return [ended_row(row) for row in rows]
 
     async def lockable(self, ids: Sequence[bytes]) -> set[bytes]:
         """Which of these jobs no other transaction has locked."""

@@ -34,7 +34,7 @@ from tests.support.whole import WHOLE
 EMPTY: Final = f"""
     DELETE FROM pulse.jobs; DELETE FROM pulse.attempts; DELETE FROM pulse.set_aside;
     DELETE FROM pulse.schedules; DELETE FROM pulse.handlers;
-    DELETE FROM pulse.hosts; DELETE FROM pulse.topics; DELETE FROM pulse.dispatch_control;
+    DELETE FROM pulse.hosts; DELETE FROM pulse.topics; DELETE FROM pulse.limits; DELETE FROM pulse.dispatch_control;
     DELETE FROM pulse.schema_version WHERE version > {SCHEMA_VERSION};
     DELETE FROM pulse.audit; DELETE FROM pulse.retention_mark; INSERT INTO pulse.retention_mark DEFAULT VALUES;
     UPDATE pulse.sweep_mark SET swept_at = clock_timestamp(), wait_until = '-infinity';

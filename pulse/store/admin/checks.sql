@@ -35,9 +35,13 @@ FROM (VALUES
     ('constraint', 'hosts', 'hosts_pkey'),
     ('constraint', 'jobs', 'jobs_args'), ('constraint', 'jobs', 'jobs_attempts'), ('constraint', 'jobs', 'jobs_claimed'),
     ('constraint', 'jobs', 'jobs_crashes'), ('constraint', 'jobs', 'jobs_dead_letter_reason'), ('constraint', 'jobs', 'jobs_expires_at'),
-    ('constraint', 'jobs', 'jobs_finished'), ('constraint', 'jobs', 'jobs_lease'), ('constraint', 'jobs', 'jobs_max_attempts'),
+    ('constraint', 'jobs', 'jobs_finished'), ('constraint', 'jobs', 'jobs_group_key'), ('constraint', 'jobs', 'jobs_run_after'), ('constraint', 'jobs', 'jobs_lease'), ('constraint', 'jobs', 'jobs_max_attempts'),
     ('constraint', 'jobs', 'jobs_name'), ('constraint', 'jobs', 'jobs_next_run_at'), ('constraint', 'jobs', 'jobs_pkey'),
     ('constraint', 'jobs', 'jobs_priority'), ('constraint', 'jobs', 'jobs_ran_by'), ('constraint', 'jobs', 'jobs_timeout'), ('constraint', 'jobs', 'jobs_topic'),
+    ('constraint', 'limits', 'limits_burst'), ('constraint', 'limits', 'limits_burst_check'), ('constraint', 'limits', 'limits_concurrency_check'),
+    ('constraint', 'limits', 'limits_group_key_check'), ('constraint', 'limits', 'limits_name_check'), ('constraint', 'limits', 'limits_pkey'),
+    ('constraint', 'limits', 'limits_rate_check'), ('constraint', 'limits', 'limits_sequence'), ('constraint', 'limits', 'limits_sequence_check'),
+    ('constraint', 'limits', 'limits_tokens'),
     ('constraint', 'retention_mark', 'retention_mark_one_check'), ('constraint', 'retention_mark', 'retention_mark_pkey'),
     ('constraint', 'schedules', 'schedules_args'), ('constraint', 'schedules', 'schedules_catch_up'),
     ('constraint', 'schedules', 'schedules_cron'), ('constraint', 'schedules', 'schedules_ends_at'),
@@ -52,7 +56,7 @@ FROM (VALUES
     ('constraint', 'schema_version', 'schema_version_pkey'), ('constraint', 'schema_version', 'schema_version_version_check'),
     ('constraint', 'sweep_mark', 'sweep_mark_one_check'), ('constraint', 'sweep_mark', 'sweep_mark_pkey'),
     ('constraint', 'topics', 'topics_ageing_s_check'), ('constraint', 'topics', 'topics_backoff'),
-    ('constraint', 'topics', 'topics_lease_s_check'), ('constraint', 'topics', 'topics_retention_dead_s_check'),
+    ('constraint', 'topics', 'topics_lease_s_check'), ('constraint', 'topics', 'topics_limit_name_check'), ('constraint', 'topics', 'topics_retention_dead_s_check'),
     ('constraint', 'topics', 'topics_retention_s_check'), ('constraint', 'topics', 'topics_stall_s_check'),
     ('constraint', 'topics', 'topics_max_attempts_check'), ('constraint', 'topics', 'topics_max_crashes_check'),
     ('constraint', 'topics', 'topics_pkey'), ('constraint', 'topics', 'topics_server'),
@@ -61,11 +65,13 @@ FROM (VALUES
     ('index', 'attempts', 'idx_attempts_lost'), ('index', 'audit', 'idx_audit_at'), ('index', 'jobs', 'idx_jobs_ended_badly'), ('index', 'jobs', 'idx_jobs_other_ids'),
     ('index', 'handlers', 'idx_handlers_backoff'), ('index', 'handlers', 'idx_handlers_events'), ('index', 'topics', 'idx_topics_backoff'), ('index', 'topics', 'idx_topics_lease'),
     ('index', 'topics', 'idx_topics_live'),
-    ('index', 'jobs', 'idx_jobs_claim'), ('index', 'jobs', 'idx_jobs_expiry'), ('index', 'jobs', 'idx_jobs_held'), ('index', 'jobs', 'idx_jobs_running'), ('index', 'jobs', 'idx_jobs_schedule'), ('index', 'jobs', 'idx_jobs_unhandled'),
+    ('index', 'jobs', 'idx_jobs_claim'), ('index', 'jobs', 'idx_jobs_counted'), ('index', 'jobs', 'idx_jobs_groups'), ('index', 'jobs', 'idx_jobs_expiry'), ('index', 'jobs', 'idx_jobs_held'), ('index', 'jobs', 'idx_jobs_running'), ('index', 'jobs', 'idx_jobs_schedule'), ('index', 'jobs', 'idx_jobs_unhandled'),
     ('index', 'schedules', 'idx_schedules_due'), ('index', 'schedules', 'idx_schedules_key'),
     ('index', 'schedules', 'idx_schedules_reckon'), ('index', 'schedules', 'idx_schedules_waiting'),
     ('trigger', 'dispatch_control', 'gate_opened'), ('trigger', 'topics', 'topics_changed'),
-    ('function', 'backoff_s', 'backoff_s'), ('function', 'check_schedule', 'check_schedule'),
+    ('function', 'await_claims', 'await_claims'), ('function', 'backoff_s', 'backoff_s'), ('function', 'count_slots', 'count_slots'),
+    ('function', 'set_limit', 'set_limit'), ('function', 'unset_limit', 'unset_limit'),
+    ('function', 'check_schedule', 'check_schedule'),
     ('function', 'check_attempt', 'check_attempt'), ('function', 'complete_attempt', 'complete_attempt'),
     ('function', 'checked_priority', 'checked_priority'), ('function', 'create_schedule', 'create_schedule'),
     ('function', 'delete_schedule', 'delete_schedule'), ('function', 'time_problem', 'time_problem'),
@@ -181,6 +187,24 @@ WHERE j.attempts - j.uncharged - (j.status IN ('RUNNING', 'COMPLETED'))::int > c
    OR j.crashes > coalesce(h.crashed, 0) OR h.uncharged > j.uncharged
    OR h.newest > j.attempts - (j.status IN ('RUNNING', 'COMPLETED'))::int
 LIMIT $1;
+
+
+-- name: check_slots :many
+-- What:    a RUNNING job counts against the limit of its topic, and each limit has the row that its claims lock
+-- Args:    $1 examples int
+-- Guard:   none: reads.   Returns: id, detail, violations.
+--          A plain UPDATE of pulse.topics.limit_name leaves what runs where it was counted.
+WITH wrong AS (
+    SELECT j.id::text AS id, format('counted by %s, its topic %s goes by %s', coalesce(j.counted_by, 'none'), j.topic, coalesce(x.name, 'none')) AS detail
+    FROM pulse.jobs j
+    LEFT JOIN pulse.topics t ON t.topic = j.topic
+    LEFT JOIN pulse.limits x ON x.name = coalesce(t.limit_name, j.topic) AND x.group_key = ''
+    WHERE j.status = 'RUNNING' AND j.counted_by IS DISTINCT FROM x.name
+    UNION ALL
+    SELECT x.name, format('only for the group %s', x.group_key) FROM pulse.limits x
+    WHERE NOT EXISTS (SELECT FROM pulse.limits w WHERE w.name = x.name AND w.group_key = '')
+)
+SELECT w.id, w.detail, count(*) OVER () AS violations FROM wrong w LIMIT $1;
 
 
 -- name: check_lapsed :many

@@ -79,7 +79,7 @@ SELECT format('%s pulse.%s', lower(p.privilege), c.relname),
        format('GRANT %s ON pulse.%I TO %I', p.privilege, c.relname, current_user)
 FROM (VALUES ('jobs', '{SELECT,INSERT,UPDATE,DELETE}'), ('attempts', '{SELECT,INSERT,UPDATE,DELETE}'),
              ('schedules', '{SELECT,INSERT,UPDATE,DELETE}'), ('topics', '{SELECT,INSERT,UPDATE,DELETE}'),
-             ('set_aside', '{SELECT,INSERT,UPDATE,DELETE}'),
+             ('set_aside', '{SELECT,INSERT,UPDATE,DELETE}'), ('limits', '{SELECT,INSERT,UPDATE,DELETE}'),
              ('dispatch_control', '{SELECT,INSERT,UPDATE}'), ('handlers', '{SELECT,INSERT,UPDATE}'), ('hosts', '{SELECT,INSERT,UPDATE}'),
              ('witnesses', '{SELECT,INSERT,UPDATE}'), ('epochs', '{SELECT,INSERT,UPDATE}'),
              ('sweep_mark', '{SELECT,UPDATE}'), ('retention_mark', '{SELECT,UPDATE}'), ('schema_version', '{SELECT}'),
@@ -96,8 +96,8 @@ SELECT format('call pulse.%s', f.proname), has_function_privilege(f.oid, 'EXECUT
        format('GRANT EXECUTE ON FUNCTION pulse.%I TO %I', f.proname, current_user)
 FROM pg_proc f
 WHERE f.pronamespace = to_regnamespace('pulse')
-  AND f.proname IN ('backoff_s', 'delete_schedule', 'event_args', 'jittered', 'note', 'notify_work', 'resolved_options', 'set_topic',
-                    'submit', 'tell', 'trigger_schedule', 'uuid7');
+  AND f.proname IN ('await_claims', 'backoff_s', 'count_slots', 'delete_schedule', 'event_args', 'jittered', 'note', 'notify_work',
+                    'resolved_options', 'set_limit', 'set_topic', 'submit', 'tell', 'trigger_schedule', 'unset_limit', 'uuid7');
 
 -- name: role :one
 -- What:    the role that pulse has in the database, and whether it has more rights than pulse needs.
@@ -243,17 +243,17 @@ FROM (SELECT j.locked_by AS worker, count(*) AS jobs, count(*) FILTER (WHERE j.l
 ORDER BY r.lapsed_s DESC, r.worker LIMIT 1000;
 
 -- name: queue_topics :many
--- What:    topics in which a job is due, found level by level, and how long the first job of each waits.
+-- What:    topics in which a job without a group is due, found level by level, and how long the first job of each waits.
 -- Args:    none.   Guard: none: reads.   Returns: topic, due_s, is_paused, hosts (that are alive); the longest wait first.
 WITH RECURSIVE level AS (
-    (SELECT j.topic, j.priority FROM pulse.jobs j WHERE j.status IN ('PENDING', 'RETRYING') ORDER BY j.topic, j.priority DESC LIMIT 1)
+    (SELECT j.topic, j.priority FROM pulse.jobs j WHERE j.group_key IS NULL AND j.status IN ('PENDING', 'RETRYING') ORDER BY j.topic, j.priority DESC LIMIT 1)
     UNION ALL
     SELECT n.topic, n.priority FROM level l, LATERAL (
         (SELECT j.topic, j.priority FROM pulse.jobs j
-         WHERE j.status IN ('PENDING', 'RETRYING') AND j.topic = l.topic AND j.priority < l.priority ORDER BY j.priority DESC LIMIT 1)
+         WHERE j.group_key IS NULL AND j.status IN ('PENDING', 'RETRYING') AND j.topic = l.topic AND j.priority < l.priority ORDER BY j.priority DESC LIMIT 1)
         UNION ALL
         (SELECT j.topic, j.priority FROM pulse.jobs j
-         WHERE j.status IN ('PENDING', 'RETRYING') AND j.topic > l.topic ORDER BY j.topic, j.priority DESC LIMIT 1)
+         WHERE j.group_key IS NULL AND j.status IN ('PENDING', 'RETRYING') AND j.topic > l.topic ORDER BY j.topic, j.priority DESC LIMIT 1)
         LIMIT 1) AS n
 )
 SELECT d.topic, max(d.due_s) AS due_s,
@@ -262,7 +262,7 @@ SELECT d.topic, max(d.due_s) AS due_s,
        (SELECT count(*) FROM (SELECT h.host FROM pulse.hosts h WHERE h.seen_at > clock_timestamp() - interval '1 minute'
                               GROUP BY h.host) AS seen)::int AS hosts
 FROM (SELECT l.topic, (SELECT extract(epoch FROM clock_timestamp() - j.next_run_at)::float8 FROM pulse.jobs j
-                       WHERE j.status IN ('PENDING', 'RETRYING') AND j.topic = l.topic AND j.priority = l.priority
+                       WHERE j.group_key IS NULL AND j.status IN ('PENDING', 'RETRYING') AND j.topic = l.topic AND j.priority = l.priority
                          AND j.next_run_at <= clock_timestamp() ORDER BY j.next_run_at LIMIT 1) AS due_s
       FROM (SELECT level.topic, level.priority FROM level LIMIT 5000) AS l) AS d
 WHERE d.due_s IS NOT NULL

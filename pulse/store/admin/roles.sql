@@ -95,7 +95,8 @@ REVOKE ALL ON ALL SEQUENCES IN SCHEMA pulse FROM PUBLIC, :"server", :"submit", :
 REVOKE ALL ON ALL ROUTINES IN SCHEMA pulse FROM PUBLIC, :"server", :"submit", :"read";
 GRANT USAGE ON SCHEMA pulse TO :"server", :"submit", :"read";
 
-GRANT SELECT, INSERT, UPDATE, DELETE ON pulse.jobs, pulse.attempts, pulse.schedules, pulse.topics, pulse.set_aside TO :"server";
+GRANT SELECT, INSERT, UPDATE, DELETE ON pulse.jobs, pulse.attempts, pulse.schedules, pulse.topics, pulse.set_aside, pulse.limits
+    TO :"server";
 GRANT SELECT, INSERT, UPDATE ON pulse.dispatch_control, pulse.handlers, pulse.hosts TO :"server";
 GRANT SELECT, UPDATE ON pulse.sweep_mark, pulse.retention_mark TO :"server";
 GRANT SELECT, INSERT, UPDATE (reopened, detail) ON pulse.epochs TO :"server";
@@ -104,8 +105,9 @@ GRANT SELECT ON pulse.schema_version TO :"server";
 -- INSERT lets pulse.note trust the operator that the server names; locking rows takes UPDATE of one column, and seq is harmless.
 GRANT SELECT, INSERT, UPDATE (id), DELETE ON pulse.audit TO :"server";
 GRANT SELECT, UPDATE ON SEQUENCE pulse.work_notified TO :"server";
-GRANT EXECUTE ON FUNCTION pulse.backoff_s, pulse.delete_schedule, pulse.event_args, pulse.jittered, pulse.note, pulse.notify_work,
-    pulse.resolved_options, pulse.set_topic, pulse.submit, pulse.tell, pulse.trigger_schedule, pulse.uuid7 TO :"server";
+GRANT EXECUTE ON FUNCTION pulse.await_claims, pulse.backoff_s, pulse.count_slots, pulse.delete_schedule, pulse.event_args, pulse.jittered, pulse.note, pulse.notify_work,
+    pulse.resolved_options, pulse.set_limit, pulse.set_topic, pulse.submit, pulse.tell, pulse.trigger_schedule, pulse.unset_limit,
+    pulse.uuid7 TO :"server";
 
 GRANT INSERT (id, name, topic, args, priority, next_run_at, max_attempts, timeout_s, expires_at, traceparent) ON pulse.jobs TO :"submit";
 GRANT SELECT (name, topic, max_attempts, timeout_s) ON pulse.handlers TO :"submit";
@@ -115,11 +117,11 @@ GRANT EXECUTE ON FUNCTION pulse.submit, pulse.submit_many, pulse.time_problem, p
     pulse.notify_work, pulse.resolved_options, pulse.tell, pulse.uuid7, pulse.check_attempt, pulse.complete_attempt TO :"submit";
 
 GRANT SELECT (id, submitted_at, next_run_at, started_at, lease_until, completed_at, occurrence, expires_at, timeout_s, schedule_id, attempts,
-    uncharged, max_attempts, crashes, status, priority, topic, name, locked_by, ran_by, last_error, traceparent) ON pulse.jobs TO :"read";
+    uncharged, max_attempts, crashes, status, priority, topic, name, locked_by, ran_by, last_error, traceparent, group_key, counted_by, run_after) ON pulse.jobs TO :"read";
 GRANT SELECT (job_id, started_at, ended_at, attempt, exit_code, outcome, worker, error, cpu_s, peak_rss_bytes, stack) ON pulse.attempts
     TO :"read";
 GRANT SELECT (id, created_at, next_run_at, last_run_at, run_at, every_s, timeout_s, max_attempts, priority, paused, kind, name, topic, cron,
     timezone, following_run_at, starts_at, ends_at, undeclared_at, jitter_s, last_job_id, revision, waiting, reckon, catch_up, overlap,
     key, declared_by, error, due_at) ON pulse.schedules TO :"read";
 GRANT SELECT ON pulse.dispatch_control, pulse.handlers, pulse.hosts, pulse.topics, pulse.audit, pulse.sweep_mark, pulse.retention_mark,
-    pulse.schema_version, pulse.set_aside, pulse.epochs, pulse.witnesses TO :"read";
+    pulse.schema_version, pulse.set_aside, pulse.epochs, pulse.witnesses, pulse.limits TO :"read";

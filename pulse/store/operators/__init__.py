@@ -4,6 +4,7 @@ Changes by operators and clients, each with its entry in the audit.
 - audit: reads the audit, and how far retention has got
 - gate: pauses and resumes dispatch
 - jobs: cancels, retries, deletes and changes jobs
+- limits: sets and lists the policies of limits
 - policies: sets and reads the policy of a topic
 - schedules: creates, changes and fires schedules
 - testing: empties the database of a test, and lets its time pass

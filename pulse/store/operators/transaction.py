@@ -19,6 +19,7 @@ from pulse.errors import PulseError
 from pulse.store.connections.pool import STATEMENT_DEADLINE_S
 from pulse.store.operators.gate import GateStore
 from pulse.store.operators.jobs import Connections, Operations
+from pulse.store.operators.limits import LimitStore
 from pulse.store.operators.policies import TopicStore
 from pulse.store.operators.schedules import ScheduleStore
 from pulse.store.statements import STATEMENTS
@@ -79,6 +80,7 @@ class Acting(Operations):
         self.gate = GateStore(self._lent)
         self.schedules = ScheduleStore(self._lent)
         self.topics = TopicStore(self._lent)
+        self.limits = LimitStore(self._lent)
 
     @property
     def lender(self) -> Connections:

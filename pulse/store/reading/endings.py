@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pulse.store.arguments import fence_columns
-from pulse.store.rows import Ended, Ending, readable
+from pulse.store.rows import Ended, Ending, ended_row
 from pulse.store.statements import STATEMENTS
 
 if TYPE_CHECKING:
@@ -39,4 +39,4 @@ class EndingReader:
         kinds = [one.kind.value for one in endings]
         async with self._pool.connection() as connection:
             rows = await connection.fetch(STATEMENTS["ended_at_attempt"].sql, *fence_columns(endings), kinds)
-        return [Ended._make((*rest, readable(name))) for *rest, name in rows]
+        return [ended_row(row) for row in rows]

@@ -60,3 +60,13 @@ SELECT uuid_send(j.id) AS id, textsend(j.name) AS name, textsend(j.topic) AS top
 -- name: running_workers :many
 -- What:    every worker that holds a lease.   Args: none.   Guard: none: reads.   Returns: worker.
 SELECT DISTINCT j.locked_by AS worker FROM pulse.jobs j WHERE j.status = 'RUNNING';
+
+
+-- name: move_claims :many
+-- What:    move claims that no handler has started to another worker of this dispatcher.   From/to: RUNNING -> RUNNING
+-- Args:    $1 ids text, $2 attempts text, $3 workers text[], $4 new workers text[] (same length, sorted by id)
+-- Guard:   id, status, locked_by, attempts.   Returns: ids moved; a missing one was stale.
+UPDATE pulse.jobs j SET locked_by = d.heir
+FROM unnest($1::text::uuid[], $2::text::int[], $3::text[], $4::text[]) AS d(id, attempt, worker, heir)
+WHERE j.id BETWEEN d.id AND d.id AND j.status::text = 'RUNNING' AND j.locked_by = d.worker AND j.attempts = d.attempt
+RETURNING uuid_send(j.id) AS id;

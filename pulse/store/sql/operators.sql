@@ -25,7 +25,7 @@ SELECT uuid_send(t.id) AS id, t.attempts, t.locked_by FROM target t JOIN changed
 
 -- name: retry_jobs :many
 -- What:    an operator's retry, with fresh budgets; attempts is not reset, so no two claims share a number. An expiry that is over
---          is dropped: the operator wants the job started. The run of a completed job goes into the history.
+--          is dropped: the operator wants the job started. In a sequence it has its place again. The run of a completed job goes into the history.
 --          From/to: COMPLETED, DEAD_LETTERED, CANCELED -> PENDING
 -- Args:    $1 ids uuid[], $2 now
 -- Guard:   status, locked in id order first and tested again in the UPDATE.   Returns: id, topic, priority, due time (Unix), whether it had completed.
@@ -39,7 +39,8 @@ WITH target AS (
     ON CONFLICT (job_id, attempt) DO NOTHING
 )
 UPDATE pulse.jobs j
-SET status = 'PENDING', uncharged = j.attempts, crashes = 0, next_run_at = coalesce($2, clock_timestamp()), completed_at = NULL,
+SET status = 'PENDING', uncharged = j.attempts, crashes = 0, completed_at = NULL,
+    next_run_at = CASE WHEN j.run_after IS NULL THEN coalesce($2, clock_timestamp()) ELSE j.next_run_at END, run_after = NULL,
     result = NULL, progress = NULL, checkpoint = NULL, ran_by = NULL,
     expires_at = CASE WHEN j.expires_at > coalesce($2, clock_timestamp()) THEN j.expires_at END
 FROM target t WHERE j.id = t.id AND j.status::text IN ('COMPLETED', 'DEAD_LETTERED', 'CANCELED')
@@ -163,7 +164,7 @@ WITH passed AS (
 UPDATE pulse.jobs j
 SET next_run_at = CASE WHEN j.next_run_at > now() AND j.next_run_at < '9999-12-30 00:00+00'
                        THEN GREATEST(j.next_run_at - $1 * interval '1 second', now() + p.place) ELSE j.next_run_at END,
-    expires_at = j.expires_at - $1 * interval '1 second'
+    expires_at = j.expires_at - $1 * interval '1 second', run_after = j.run_after - $1 * interval '1 second'
 FROM passed p WHERE j.id = p.id AND j.status IN ('PENDING', 'RETRYING');
 
 

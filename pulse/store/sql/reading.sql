@@ -37,22 +37,22 @@ FROM pulse.attempts a WHERE a.job_id = $1 ORDER BY a.ended_at, a.attempt;
 -- Guard:   none: reads. The jobs before it are counted up to the limit: levels by two descents each, jobs by a range of the
 --          claim index from its start, so that a million waiting jobs cost no more than a thousand.
 -- Returns: the job, without args and result; whether it is set aside; its newest attempt, if that left a row; pauses; the schedule's
---          last job if this one is held back; its handler and the hosts; how many due jobs of its topic come before it: of a
+--          last job if this one is held back; its handler and the hosts; how many due jobs of its topic come before it, if it has no group: of a
 --          higher priority, or due earlier at the same one. Or nothing.
 WITH RECURSIVE job AS MATERIALIZED (
     SELECT j.id, j.topic, j.name, j.status::text AS status, j.priority, j.attempts, j.uncharged, j.max_attempts, j.crashes, j.submitted_at,
            j.next_run_at, j.started_at, j.completed_at, j.expires_at, j.lease_until, j.occurrence, j.locked_by, j.schedule_id,
-           left(j.last_error, 500) AS last_error, coalesce($4, clock_timestamp()) AS now,
+           left(j.last_error, 500) AS last_error, coalesce($4, clock_timestamp()) AS now, j.group_key,
            j.status = 'PENDING' AND j.schedule_id IS NOT NULL AND j.next_run_at = '9999-12-30 00:00+00' AS held
     FROM pulse.jobs j WHERE j.id = $1
 ), levels AS (
     SELECT b.topic, (
-        SELECT q.priority FROM pulse.jobs q WHERE q.topic = b.topic AND q.status IN ('PENDING', 'RETRYING')
+        SELECT q.priority FROM pulse.jobs q WHERE q.topic = b.topic AND q.group_key IS NULL AND q.status IN ('PENDING', 'RETRYING')
         ORDER BY q.priority DESC LIMIT 1) AS priority
-    FROM job b WHERE b.status IN ('PENDING', 'RETRYING') AND b.next_run_at <= b.now
+    FROM job b WHERE b.status IN ('PENDING', 'RETRYING') AND b.group_key IS NULL AND b.next_run_at <= b.now
     UNION ALL
     SELECT l.topic, (
-        SELECT q.priority FROM pulse.jobs q WHERE q.topic = l.topic AND q.status IN ('PENDING', 'RETRYING')
+        SELECT q.priority FROM pulse.jobs q WHERE q.topic = l.topic AND q.group_key IS NULL AND q.status IN ('PENDING', 'RETRYING')
         AND q.priority < l.priority ORDER BY q.priority DESC LIMIT 1)
     FROM levels l WHERE l.priority > (SELECT b.priority FROM job b)
 )
@@ -75,7 +75,7 @@ SELECT uuid_send(b.id) AS id, b.topic, b.name, b.status, b.priority, b.attempts,
     (SELECT count(*) FROM (
         SELECT FROM levels v CROSS JOIN LATERAL (
             SELECT FROM pulse.jobs q
-            WHERE q.topic = v.topic AND q.priority = v.priority AND q.status IN ('PENDING', 'RETRYING')
+            WHERE q.topic = v.topic AND q.priority = v.priority AND q.group_key IS NULL AND q.status IN ('PENDING', 'RETRYING')
               AND q.next_run_at <= CASE WHEN v.priority = b.priority THEN b.next_run_at - interval '1 microsecond' ELSE b.now END
             ORDER BY q.next_run_at LIMIT $2) AS f
         LIMIT $2) AS o) AS before
@@ -167,10 +167,20 @@ WHERE coalesce(w.is_wanted, false) OR w.place = $9 LIMIT $10;
  FROM pulse.jobs j WHERE $1 = 'running' AND j.status = 'RUNNING' LIMIT $2)
 UNION ALL
 (SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.uncharged, j.next_run_at
- FROM pulse.jobs j WHERE $1 = 'waiting' AND $4::text IS NULL AND j.status IN ('PENDING', 'RETRYING') LIMIT $2)
+ FROM pulse.jobs j WHERE $1 = 'waiting' AND $4::text IS NULL AND j.group_key IS NULL AND j.status IN ('PENDING', 'RETRYING') LIMIT $2)
 UNION ALL
 (SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.uncharged, j.next_run_at
- FROM pulse.jobs j WHERE $1 = 'waiting' AND j.topic = $4 AND j.status IN ('PENDING', 'RETRYING') LIMIT $2)
+ FROM pulse.jobs j WHERE $1 = 'waiting' AND $4::text IS NULL AND
+ -- :include waits_in_group
+ LIMIT $2)
+UNION ALL
+(SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.uncharged, j.next_run_at
+ FROM pulse.jobs j WHERE $1 = 'waiting' AND j.topic = $4 AND j.group_key IS NULL AND j.status IN ('PENDING', 'RETRYING') LIMIT $2)
+UNION ALL
+(SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.uncharged, j.next_run_at
+ FROM pulse.jobs j WHERE $1 = 'waiting' AND j.topic = $4 AND
+ -- :include waits_in_group
+ LIMIT $2)
 UNION ALL
 (SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.uncharged, j.next_run_at
  FROM pulse.jobs j WHERE $1 = 'dead' AND j.status = 'DEAD_LETTERED' LIMIT $2)
@@ -299,7 +309,12 @@ SELECT j.status::text AS status, count(*) AS count FROM (SELECT status FROM puls
 -- What:    jobs per status in a large table: exact for those that may still run (by their partial indexes), estimated from
 --          the statistics for the terminal ones.
 -- Args: none.   Guard: none: reads.   Returns: status, count.
-SELECT j.status::text AS status, count(*) AS count FROM pulse.jobs j WHERE j.status IN ('PENDING', 'RETRYING') GROUP BY j.status
+SELECT w.status::text AS status, count(*) AS count FROM (
+    SELECT j.status FROM pulse.jobs j WHERE j.group_key IS NULL AND j.status IN ('PENDING', 'RETRYING')
+    UNION ALL
+    SELECT j.status FROM pulse.jobs j WHERE
+        -- :include waits_in_group
+) AS w GROUP BY w.status
 UNION ALL
 SELECT 'RUNNING', count(*) FROM pulse.jobs j WHERE j.status = 'RUNNING'
 UNION ALL
@@ -335,7 +350,13 @@ CASE WHEN
 WITH clock AS MATERIALIZED (SELECT coalesce($3, clock_timestamp()) AS at), waiting AS MATERIALIZED (
     SELECT j.topic, j.next_run_at, 
         -- :include waiting_kind
-    FROM clock c, (SELECT * FROM pulse.jobs w WHERE w.status IN ('PENDING', 'RETRYING') LIMIT $1) AS j
+    FROM clock c, (
+        (SELECT j.* FROM pulse.jobs j WHERE j.group_key IS NULL AND j.status IN ('PENDING', 'RETRYING') LIMIT $1)
+        UNION ALL
+        (SELECT j.* FROM pulse.jobs j WHERE
+             -- :include waits_in_group
+         LIMIT $1)
+        LIMIT $1) AS j
 ), running AS MATERIALIZED (
     SELECT j.topic FROM pulse.jobs j WHERE j.status = 'RUNNING' LIMIT $1
 ), counted AS (
@@ -392,14 +413,20 @@ WITH RECURSIVE clock AS MATERIALIZED (
                count(*) FILTER (WHERE q.kind = 'retrying') AS retrying, count(*) FILTER (WHERE q.kind = 'unhandled') AS unhandled
         FROM (SELECT 
                   -- :include waiting_kind
-              FROM pulse.jobs j WHERE j.topic = l.topic AND j.status IN ('PENDING', 'RETRYING') LIMIT $4) AS q) AS p
+              FROM (
+                  (SELECT j.* FROM pulse.jobs j WHERE j.topic = l.topic AND j.group_key IS NULL AND j.status IN ('PENDING', 'RETRYING') LIMIT $4)
+                  UNION ALL
+                  (SELECT j.* FROM pulse.jobs j WHERE j.topic = l.topic AND
+                       -- :include waits_in_group
+                   LIMIT $4)
+                  LIMIT $4) AS j) AS q) AS p
 ), levels AS (
     SELECT l.topic, 101::smallint AS priority, NULL::timestamptz AS next_run_at FROM large l
     UNION ALL
     SELECT v.topic, f.priority, f.next_run_at
     FROM levels v CROSS JOIN LATERAL (
         SELECT j.priority, j.next_run_at FROM pulse.jobs j
-        WHERE j.topic = v.topic AND j.priority < v.priority AND j.status IN ('PENDING', 'RETRYING')
+        WHERE j.topic = v.topic AND j.priority < v.priority AND j.group_key IS NULL AND j.status IN ('PENDING', 'RETRYING')
         ORDER BY j.priority DESC, j.next_run_at LIMIT 1) AS f
 ), told AS (
     SELECT k.topic, true AS is_large, CASE WHEN k.is_exact THEN k.ready ELSE greatest(k.ready, g.ready) END AS ready,

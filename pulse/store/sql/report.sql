@@ -62,7 +62,7 @@ JOIN pulse.jobs j ON j.id BETWEEN d.id AND d.id AND j.status::text = 'COMPLETED'
 --          $10 cpu_s float8[], $11 peak_rss_bytes bigint[] (same length, sorted by id), $12 now
 -- Guard:   id, status, locked_by, attempts; and for outcome lease_expired a lease that has lapsed by the database's clock.
 --          For each dead letter and crash of a handler that asks for it a job is submitted here: if and only if it is one.
--- Returns: id, attempt, new status, topic, priority, seconds until due, when that is (Unix), name (bytes: it may be corrupt);
+-- Returns: id, attempt, new status, topic, priority, seconds until due, when that is (Unix), name and group (bytes: they may be corrupt);
 --          a missing one was stale.
 --          `silent` is written as lease_expired without a look at the lease: the worker was killed since, for its silence.
 --          Charged tries are attempts - uncharged. Uncharged: released, snoozed; unassigned, which no worker received and
@@ -70,6 +70,7 @@ JOIN pulse.jobs j ON j.id BETWEEN d.id AND d.id AND j.status::text = 'COMPLETED'
 --          whose first retry is immediate. A job that was given back without a charged try is PENDING again.
 --          The back-off is the handler's, else the topic's, else the server's, else quadratic. Whether any is set is looked
 --          up once for all rows, in two partial indexes; if none is, the strict function is not called.
+--          A job of a sequence, which its claim has marked by run_after, keeps its position: that is put off instead.
 WITH ended AS (
     SELECT d.id, d.attempt, d.worker, d.outcome, d.error, d.exit_code, d.progress, d.stack, d.cpu_s, d.peak_rss_bytes,
            coalesce($12, clock_timestamp()) AS at,
@@ -102,7 +103,8 @@ WITH ended AS (
     SET status = (CASE WHEN e.dead THEN 'DEAD_LETTERED'
                        WHEN e.uncharged AND NOT e.crashed AND e.attempt = j.uncharged + 1 THEN 'PENDING'
                        ELSE 'RETRYING' END)::pulse.job_status,
-        next_run_at = CASE WHEN e.dead THEN j.next_run_at ELSE e.at + e.delay_s * interval '1 second' END,
+        next_run_at = CASE WHEN e.dead OR j.run_after IS NOT NULL THEN j.next_run_at ELSE e.at + e.delay_s * interval '1 second' END,
+        run_after = CASE WHEN e.dead OR j.run_after IS NULL THEN j.run_after ELSE e.at + e.delay_s * interval '1 second' END,
         completed_at = CASE WHEN e.dead THEN e.at END,
         uncharged = j.uncharged + e.uncharged::int, crashes = j.crashes + e.crashed::int,
         last_error = coalesce(e.error, j.last_error), progress = coalesce(e.progress::jsonb, j.progress),
@@ -110,7 +112,7 @@ WITH ended AS (
     FROM ended e
     WHERE j.id BETWEEN e.id AND e.id AND j.status::text = 'RUNNING' AND j.locked_by = e.worker AND j.attempts = e.attempt
       AND (e.outcome <> 'lease_expired' OR j.lease_until < e.at)
-    RETURNING j.id, j.attempts, j.status, j.name, j.topic, j.priority, j.next_run_at, j.started_at, j.progress, e.worker, e.outcome, e.error,
+    RETURNING j.id, j.attempts, j.status, j.name, j.topic, j.priority, greatest(j.next_run_at, j.run_after) AS due_at, j.started_at, j.progress, j.group_key, e.worker, e.outcome, e.error,
               e.exit_code, e.at, e.delay_s, e.stack, e.cpu_s, e.peak_rss_bytes
 ), history AS (
     INSERT INTO pulse.attempts (job_id, attempt, worker, started_at, ended_at, outcome, error, exit_code, progress, stack,
@@ -130,8 +132,8 @@ WITH ended AS (
     WHERE event.name IS NOT NULL
       AND EXISTS (SELECT FROM pulse.handlers WHERE on_dead_letter IS NOT NULL OR on_crash IS NOT NULL)
 )
-SELECT uuid_send(id) AS id, attempts, status::text AS status, topic, priority, delay_s, date_part('epoch', next_run_at) AS due_s,
-       textsend(name) AS name
+SELECT uuid_send(id) AS id, attempts, status::text AS status, topic, priority, delay_s, date_part('epoch', due_at) AS due_s,
+       textsend(name) AS name, textsend(group_key) AS group_key
 FROM changed
 WHERE (SELECT true FROM events);
 
@@ -142,8 +144,8 @@ WHERE (SELECT true FROM events);
 -- Guard:   none: reads. The worker and the outcome: another end of the attempt makes this one stale.
 -- Returns: as end_attempts, unless the job has started again since.
 SELECT uuid_send(j.id) AS id, j.attempts, j.status::text AS status, j.topic, j.priority,
-       greatest(0, date_part('epoch', j.next_run_at - clock_timestamp())) AS delay_s, date_part('epoch', j.next_run_at) AS due_s,
-       textsend(j.name) AS name
+       greatest(0, date_part('epoch', greatest(j.next_run_at, j.run_after) - clock_timestamp())) AS delay_s,
+       date_part('epoch', greatest(j.next_run_at, j.run_after)) AS due_s, textsend(j.name) AS name, textsend(j.group_key) AS group_key
 FROM unnest($1::text::uuid[], $2::text::int[], $3::text[], $4::text[]) AS d(id, attempt, worker, outcome)
 JOIN pulse.attempts a ON a.job_id BETWEEN d.id AND d.id AND a.attempt = d.attempt AND a.worker = d.worker
                      AND a.outcome = CASE d.outcome WHEN 'silent' THEN 'lease_expired' ELSE d.outcome END

@@ -77,3 +77,35 @@ WITH target AS (
     DELETE FROM pulse.set_aside s USING gone g WHERE s.job_id = g.id
 )
 SELECT uuid_send(g.id) AS id FROM gone g;
+
+
+-- name: claimable_jobs :many
+-- What:    the jobs that a claim would look at, to find the one for which it fails: no column is read that may be corrupt.
+-- Args:    $1 topics text[] of a full claim, $2 limit int, $3 level topics text[], $4 level priorities smallint[], $5 from when
+--          float8[] (all as for claim_jobs), $6 now
+-- Guard:   none: reads.   Returns: id, topic, priority, due time (Unix), in the order in which they are served.
+WITH RECURSIVE found AS (
+    SELECT t.topic, (
+        SELECT j.priority FROM pulse.jobs j WHERE j.topic = t.topic AND j.group_key IS NULL AND j.status IN ('PENDING', 'RETRYING')
+        ORDER BY j.priority DESC LIMIT 1) AS priority
+    FROM unnest($1::text[]) AS t(topic)
+    UNION ALL
+    SELECT l.topic, (
+        SELECT j.priority FROM pulse.jobs j WHERE j.topic = l.topic AND j.group_key IS NULL AND j.status IN ('PENDING', 'RETRYING')
+        AND j.priority < l.priority ORDER BY j.priority DESC LIMIT 1)
+    FROM found l WHERE l.priority IS NOT NULL
+), levels AS (
+    SELECT f.topic, f.priority, '-infinity'::timestamptz AS from_at FROM found f WHERE f.priority IS NOT NULL
+    UNION ALL
+    SELECT k.topic, k.priority, coalesce(to_timestamp(k.from_s), coalesce($6, now()) - interval '5 seconds')
+    FROM unnest($3::text[], $4::smallint[], $5::float8[]) AS k(topic, priority, from_s)
+)
+SELECT uuid_send(p.id) AS id, l.topic, l.priority, date_part('epoch', p.next_run_at) AS due_s
+FROM levels l
+CROSS JOIN LATERAL (
+    SELECT j.id, j.next_run_at FROM pulse.jobs j
+    WHERE j.topic = l.topic AND j.priority = l.priority AND j.group_key IS NULL AND j.status IN ('PENDING', 'RETRYING')
+      AND j.next_run_at >= l.from_at AND j.next_run_at <= coalesce($6, now())
+      AND j.id <> ALL (ARRAY(SELECT s.job_id FROM pulse.set_aside s))
+    ORDER BY j.next_run_at LIMIT $2) AS p
+ORDER BY l.priority DESC, p.next_run_at LIMIT $2;

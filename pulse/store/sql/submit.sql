@@ -80,7 +80,7 @@ WITH put AS (
 --          each job, as above), $14 witness uuid, $15 its counter bigint, $16 epoch int, $17 start of the server
 --          timestamptz, $18 table oid (of the fence, as of claim_jobs), $19 now
 -- Guard:   the primary key, as above, and the fence, as of claim_jobs. A job is RUNNING at once only if a claim could take it: the fence
---          holds, its topic is served and not paused, it has not expired. Else it is PENDING. The caller makes sure that no job waits for these seats.
+--          holds, its topic is served, not paused and without a limit, it has not expired. Else it is PENDING. The caller makes sure that no job waits for these seats.
 -- Returns: the jobs, with the columns of claim_jobs that differ between them; attempt and worker are NULL: it is PENDING.
 WITH clock AS MATERIALIZED (SELECT coalesce($19, clock_timestamp()) AS at), fence AS MATERIALIZED (
     SELECT e.attempts_floor, e.first_id FROM (SELECT n.* FROM pulse.epochs n ORDER BY n.epoch DESC LIMIT 1) AS e
@@ -100,7 +100,10 @@ FROM (
                      THEN f.attempts_floor ELSE 0 END AS floor,
            r.topic = ANY ($11::text[]) AND f.first_id IS NOT NULL AND coalesce(r.expires_at > greatest((SELECT c.at FROM clock c), r.due_at), true)
                AND NOT EXISTS (SELECT FROM pulse.dispatch_control g WHERE g.paused AND g.topic IN ('', r.topic)
-                                 AND coalesce(g.paused_until > coalesce($19, now()), true)) AS is_open
+                                 AND coalesce(g.paused_until > coalesce($19, now()), true))
+               AND (NOT (SELECT EXISTS (SELECT FROM pulse.limits)) OR NOT EXISTS (
+                    SELECT FROM pulse.limits x WHERE x.group_key = '' AND x.name = coalesce(
+                        (SELECT p.limit_name FROM pulse.topics p WHERE p.topic = r.topic), r.topic))) AS is_open
     FROM (
         SELECT d.id, d.name, d.args::jsonb AS args, coalesce(d.priority, 0) AS priority,
                coalesce($19, now()) + (d.place - 1) * interval '1 microsecond' AS due_at,

@@ -1,4 +1,4 @@
--- The gate (the switch that pauses dispatch), and the policies of topics, handlers and the server.
+-- The gate (the switch that pauses dispatch), and the policies of topics, handlers, limits and the server.
 
 
 -- name: get_gate :many
@@ -121,3 +121,57 @@ FROM pulse.handlers h WHERE coalesce(h.topic, 'default') = $1 ORDER BY h.name LI
 SELECT t.topic, t.stall_s, t.lease_s, t.retention_s, t.retention_dead_s, t.ageing_s FROM pulse.topics t
 WHERE t.stall_s IS NOT NULL OR t.lease_s IS NOT NULL OR t.retention_s IS NOT NULL OR t.retention_dead_s IS NOT NULL OR t.ageing_s IS NOT NULL
 ORDER BY t.topic;
+
+
+-- name: limited_topics :many
+-- What:    which topics go by which limit: claim_limited claims there.   Args: none.   Guard: none: reads.
+-- Returns: limit, topic: those that name it; and one with its own name, unless that topic names another.
+SELECT x.name AS limit, t.topic FROM pulse.limits x JOIN pulse.topics t ON t.limit_name = x.name WHERE x.group_key = ''
+UNION
+SELECT x.name, x.name FROM pulse.limits x LEFT JOIN pulse.topics t ON t.topic = x.name
+WHERE x.group_key = '' AND t.limit_name IS NULL ORDER BY 1, 2;
+
+
+-- name: set_limit :exec
+-- What:    set and unset options of a limit, or of one of its groups.   Args: $1 name, $2 group or NULL, $3 options as a JSON object (null: unset)
+-- Guard:   in pulse.set_limit: unknown options and values that are not allowed raise 22023.   Returns: nothing.
+SELECT pulse.set_limit($1, $2, $3::text::jsonb);
+
+
+-- name: unset_limit :one
+-- What:    remove a limit, or what differs for one of its groups.   Args: $1 name, $2 group or NULL
+-- Guard:   in pulse.unset_limit.   Returns: whether there was one.
+SELECT pulse.unset_limit($1, $2) AS done;
+
+
+-- name: page_of_limits :many
+-- What:    a page of limits, by name and group.
+-- Args:    $1 after name or NULL, $2 after group, $3 limit int.   Guard: none: reads.
+-- Returns: name, group_key (NULL: of all jobs), the options, and running: how many slots are taken, counted up to 1000.
+SELECT x.name, nullif(x.group_key, '') AS group_key, x.concurrency, x.rate, x.burst, d.concurrency AS group_concurrency,
+    d.rate AS group_rate, d.burst AS group_burst, d.sequence,
+    CASE WHEN x.group_key = '' THEN (SELECT count(*) FROM (
+        SELECT FROM pulse.jobs j WHERE j.counted_by = x.name AND j.status = 'RUNNING' LIMIT 1000) AS n) END AS running
+FROM pulse.limits x LEFT JOIN pulse.limits d ON x.group_key = '' AND d.name = x.name AND d.group_key = '*'
+WHERE (x.group_key = '' OR (x.group_key <> '*' AND num_nonnulls(x.concurrency, x.rate) > 0))
+  AND ($1::text IS NULL OR (x.name, x.group_key) > ($1, $2)) ORDER BY x.name, x.group_key LIMIT $3;
+
+
+-- name: forget_buckets :one
+-- What:    delete buckets of groups that are as good as new: they hold as many tokens as they can.
+-- Args:    $1 limit int, $2 now
+-- Guard:   the tokens, in the DELETE itself: one that a claim has taken from meanwhile stays.   Returns: how many are gone.
+WITH full_ones AS (
+    SELECT x.name, x.group_key, coalesce(d.rate, 0) AS rate, coalesce(d.burst, greatest(ceil(d.rate), 1), 0)::float8 AS burst
+    FROM pulse.limits x LEFT JOIN pulse.limits d ON d.name = x.name AND d.group_key = '*'
+    WHERE x.group_key NOT IN ('', '*') AND num_nonnulls(x.concurrency, x.rate) = 0
+      AND coalesce(x.tokens + extract(epoch FROM coalesce($2, clock_timestamp()) - x.tokens_at)::float8 * d.rate
+                   >= coalesce(d.burst, greatest(ceil(d.rate), 1)), true)
+    ORDER BY x.name, x.group_key LIMIT $1 FOR UPDATE OF x SKIP LOCKED
+), gone AS (
+    DELETE FROM pulse.limits x USING full_ones f
+    WHERE x.name = f.name AND x.group_key = f.group_key AND num_nonnulls(x.concurrency, x.rate) = 0
+      AND coalesce(x.tokens + extract(epoch FROM coalesce($2, clock_timestamp()) - x.tokens_at)::float8 * f.rate >= f.burst, true)
+    RETURNING x.name
+)
+SELECT count(*)::int AS gone FROM gone;

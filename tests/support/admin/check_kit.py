@@ -166,6 +166,9 @@ history | running | RUNNING, attempts 1 |
     INSERT INTO pulse.attempts (job_id, attempt, outcome) VALUES ('{running}', 1, 'error')
 history | completed | COMPLETED |
     INSERT INTO pulse.attempts (job_id, attempt, outcome) VALUES ('{completed}', 1, 'error')
+slots | running | counted by x, its topic | SET counted_by = 'x'
+slots | running | goes by running | INSERT INTO pulse.limits (name) SELECT topic FROM pulse.jobs WHERE id = '{running}'
+slots | alone | only for the group g | INSERT INTO pulse.limits (name, group_key) VALUES ('alone', 'g')
 lapsed | running | attempt 1 | SET lease_until = clock_timestamp() - interval '61 s'
 occurrences | schedule | 2 jobs for the occurrence |
     INSERT INTO pulse.jobs (id, name, topic, max_attempts, schedule_id, occurrence) SELECT gen_random_uuid(),

@@ -34,6 +34,7 @@ BASE: Final[dict[str, Columns]] = {
     },
     "audit": {"action": "'jobs.cancel'"},
     "epochs": {"epoch": "77"},
+    "limits": {"name": "'l'"},
     "witnesses": {
         "instance": "'00000000-0000-0000-0000-000000000007'", "counter": "1", "epoch": "1", "highest": "1000",
         "place": "'p'", "host": "'h'",
@@ -158,6 +159,34 @@ CHECKS: Final = [
     _text("jobs", "jobs_topic", "topic"),
     _text("jobs", "jobs_name", "name"),
     _object("jobs", "jobs_args"),
+    _column("jobs", "jobs_group_key", "group_key", good=("repeat('é', 200)",), bad=("''", "repeat('x', 201)", "'*'")),
+    Check(
+        "jobs", "jobs_run_after", [{"group_key": "'g'", "run_after": "now()"}, {"group_key": "'g'"}],
+        [{"run_after": "now()"}, {"group_key": "'g'", "run_after": "'9999-12-31 00:00+00'"}],
+    ),
+    _text("limits", "limits_name_check", "name"),
+    _text("limits", "limits_group_key_check", "group_key", 0),
+    _column("limits", "limits_concurrency_check", "concurrency", good=("0", "1000000"), bad=("-1", "1000001")),
+    _column("limits", "limits_rate_check", "rate", good=("1e-6", "1e6"), bad=("9e-7", "1000001", "'NaN'")),
+    Check(
+        "limits", "limits_burst_check", [{"rate": "1", "burst": "1"}, {"rate": "1", "burst": "1000000"}],
+        [{"rate": "1", "burst": "0"}, {"rate": "1", "burst": "1000001"}],
+    ),
+    Check("limits", "limits_burst", [{"rate": "1", "burst": "1"}], [{"burst": "1"}]),
+    Check(
+        "limits", "limits_sequence_check",
+        [{"group_key": "'*'", "sequence": "'continue'"}, {"group_key": "'*'", "sequence": "'halt'"}],
+        [{"group_key": "'*'", "sequence": "'x'"}],
+    ),
+    Check(
+        "limits", "limits_sequence",
+        [{"group_key": "'*'", "sequence": "'halt'", "concurrency": one} for one in ("NULL", "0", "1")],
+        [{"sequence": "'halt'"}, {"group_key": "'*'", "sequence": "'halt'", "concurrency": "2"}],
+    ),
+    Check(
+        "limits", "limits_tokens", [{"tokens": "1", "tokens_at": "now()"}], [{"tokens": "1"}, {"tokens_at": "now()"}],
+    ),
+    _text("topics", "topics_limit_name_check", "limit_name"),
     _column("attempts", "attempts_attempt_check", "attempt", good=("0", "9"), bad=("-1",)),
     _column(
         "attempts", "attempts_outcome_check", "outcome",

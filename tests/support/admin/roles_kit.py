@@ -16,7 +16,7 @@ ALL: Final = "SELECT INSERT UPDATE DELETE"
 TABLES: Final = frozenset(
     {
         "attempts", "audit", "dispatch_control", "epochs", "handlers", "hosts", "jobs", "retention_mark", "schedules", "schema_version",
-        "set_aside", "sweep_mark", "topics", "witnesses",
+        "set_aside", "sweep_mark", "topics", "witnesses", "limits",
     }
 )  # fmt: skip
 SEQUENCES: Final = frozenset({"audit_id_seq", "work_notified"})
@@ -25,14 +25,14 @@ FUNCTIONS: Final = frozenset(
         "backoff_s", "check_schedule", "checked_priority", "create_schedule", "delete_schedule", "time_problem", "is_stored",
         "is_stored_unseen", "jittered", "note", "notify_work", "open_gate", "pause_schedule", "resolved_options",
         "resume_schedule", "set_schedule", "set_topic", "submit", "submit_many", "tell", "tell_topics", "trigger_schedule", "update_schedule", "uuid7",
-        "check_attempt", "complete_attempt", "event_args",
+        "check_attempt", "complete_attempt", "event_args", "set_limit", "unset_limit", "count_slots", "await_claims",
     }
 )  # fmt: skip
 SECRET: Final = {"jobs": {"args", "result", "progress", "checkpoint"}, "attempts": {"progress"}, "schedules": {"args"}}
 # Role -> table -> privilege -> columns; an empty set of columns: the whole table.
 MAY: Final[dict[str, dict[str, dict[str, frozenset[str]]]]] = {
     "server": {
-        **{name: dict.fromkeys(ALL.split(), frozenset[str]()) for name in ("jobs", "attempts", "schedules", "topics", "set_aside")},
+        **{name: dict.fromkeys(ALL.split(), frozenset[str]()) for name in ("jobs", "attempts", "schedules", "topics", "set_aside", "limits")},
         **{name: dict.fromkeys(ALL.split()[:3], frozenset[str]()) for name in ("dispatch_control", "handlers", "hosts", "witnesses")},
         **{name: dict.fromkeys(("SELECT", "UPDATE"), frozenset[str]()) for name in ("sweep_mark", "retention_mark")},
         "schema_version": {"SELECT": frozenset()},
@@ -55,7 +55,7 @@ SETS: Final = {"server": {"work_notified"}, "submit": {"work_notified"}, "read":
 CALLS: Final = {
     "server": {
         "backoff_s", "delete_schedule", "jittered", "note", "notify_work", "resolved_options", "set_topic", "tell", "trigger_schedule",
-        "uuid7", "event_args", "submit",
+        "uuid7", "event_args", "submit", "set_limit", "unset_limit", "count_slots", "await_claims",
     },
     "submit": {
         "submit", "submit_many", "time_problem", "is_stored", "is_stored_unseen", "notify_work", "resolved_options", "tell", "uuid7",

@@ -240,6 +240,7 @@ _CALLS: Final = (
     """SELECT pulse.set_topic('t', '{"timeout_s": 5, "backoff": "fixed:5"}')""",
     """SELECT pulse.set_topic('t', '{"timeout_s": null, "backoff": null}')""",
     f"SELECT pulse.trigger_schedule('{_SCHEDULE}')",
+    """SELECT pulse.set_limit('l', 'g', '{"concurrency": 5}'), pulse.unset_limit('l', NULL)""",
     "SELECT pulse.backoff_s('fixed:5', 1)",
     f"SELECT pulse.delete_schedule('{_SCHEDULE}')",
     "SELECT pulse.note('jobs.delete')",

@@ -54,7 +54,7 @@ async def test_every_check_is_tested(connection: Sql) -> None:
     ("jobs", {"id": f"'{new_id().hex()}'"}), ("attempts", {"job_id": f"'{new_id().hex()}'"}),
     ("schedules", {"id": f"'{new_id().hex()}'"}), ("dispatch_control", {}), ("handlers", {}), ("topics", {}),
     ("schema_version", {}), ("sweep_mark", {}), ("retention_mark", {}), ("set_aside", {}), ("audit", {"id": "7"}),
-    ("epochs", {}), ("witnesses", {}),
+    ("epochs", {}), ("witnesses", {}), ("limits", {}),
 ])  # fmt: skip
 async def test_keys_are_unique(connection: Sql, table: str, key: Columns) -> None:
     row = {**BASE[table], **key}
@@ -69,7 +69,7 @@ async def test_no_index_holds_what_a_heartbeat_writes(connection: Sql) -> None:
     """lease_until and progress are in no index, neither as column nor in a predicate: beats can stay HOT."""
     sql = "SELECT pg_get_indexdef(indexrelid) AS text FROM pg_index WHERE indrelid = 'pulse.jobs'::regclass"
     found = [row["text"] for row in await connection.fetch(sql)]
-    assert len(found) == 9
+    assert len(found) == 11
     assert [text for text in found if "lease_until" in text or "progress" in text] == []
 
 
