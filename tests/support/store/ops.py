@@ -14,6 +14,7 @@ from pulse.store.connections.pool import HOT_SETTINGS, STATEMENT_DEADLINE_S, Poo
 from pulse.store.operators.gate import GateStore
 from pulse.store.operators.policies import TopicStore
 from pulse.store.operators.schedules import ScheduleStore
+from pulse.store.operators.unique import UniqueSubmits
 from pulse.store.reading.jobs import JobReader
 from pulse.store.rows import Completion, Ending, EndingKind, Fired, Firing, NewSchedule, Renewal, to_us
 from pulse.store.store import Store
@@ -90,6 +91,7 @@ class Session(Store):
         self.gate = GateStore(self.query)
         self.topics = TopicStore(self.query)
         self.schedules = ScheduleStore(self.query)
+        self.unique = UniqueSubmits(self.query)
         self._pinned = {True: hot, False: query}
 
     @classmethod
@@ -110,7 +112,8 @@ async def made(connection: Sql, store: Store, stage: str) -> World:
     """A world whose job is in *stage*; WORKER holds a RUNNING one, and its lease lapses before LATER_S."""
     world = World()
     if stage != "absent":
-        await forge(connection, stage, id=world.job, topic=world.topic, expires_at=at(EXPIRES_S))
+        of_its_own = {"unique_key": world.job.hex(), "unique_until": "end"}
+        await forge(connection, stage, id=world.job, topic=world.topic, expires_at=at(EXPIRES_S), **of_its_own)
     await store.schedules.create(world.made_as)
     await connection.execute(
         "UPDATE pulse.schedules SET last_job_id = $2 WHERE id = $1", world.schedule.hex(), world.job.hex()
@@ -168,6 +171,13 @@ async def _complete_by_handler(store: Store, world: World) -> None:
         await connection.execute(complete, uuid.UUID(bytes=world.job), WORKER)
 
 
+async def _replace(store: Store, world: World) -> object:
+    """Whether the job that has the key, or had it, keeps it from a new one."""
+    new = job(topic=world.topic, unique=world.job.hex(), on_conflict="replace", args='{"replaced": 1}')
+    ids, _ = await store.unique.submit([new], now=LATER)
+    return ids == [world.job]
+
+
 CLAIM: Final = Op("claim", _claim, told=_same)
 SET_TOPIC: Final = (_set_topic("set topic", 1, "fixed:7"), _set_topic("set topic else", 9, "fixed:70"))
 # What it says is of other worlds, too; the state tells of this one.
@@ -221,4 +231,5 @@ OPS: Final = [
         lambda store, world: store.submit_again([job(id=world.job, topic=world.topic)], now=LATER),
         hot=False,
     ),
+    Op("replace", _replace, hot=False, told=_same),
 ]  # fmt: skip
