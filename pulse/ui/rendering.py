@@ -60,7 +60,7 @@ def _environment() -> Environment:
         "first_line": formatting.first_line,
         "trace": formatting.trace,
         "where": where,
-        "unique": unique_text,
+        "held_key": unique_text,
         "foreign": formatting.foreign,
         "isotime": formatting.iso,
         "json_block": formatting.json_block,
