@@ -19,6 +19,8 @@ from tests.support.waiting import until_blocked
 
 BOTH: Final = pytest.mark.parametrize("many", [False, True], ids=["submit", "submit_many"])
 KEY: Final = "doc:42"
+FORGET: Final = "SELECT setval('pulse.work_notified', 1)"
+NOTIFIED: Final = "SELECT last_value FROM pulse.work_notified"
 KEYLESS: Final = "unique_until or on_conflict is given; they are allowed with unique_key only"
 LIVE: Final = ("PENDING", "RUNNING", "RETRYING")
 HELD: Final = datetime(9999, 12, 30, tzinfo=UTC)
@@ -265,6 +267,31 @@ async def test_an_insert_that_is_swallowed(connection: Sql) -> None:
     )
     with pytest.raises(asyncpg.PostgresError, match="a trigger or a rule that is not pulse's drops it"):
         await submit(connection)
+
+
+@pytest.mark.usefixtures("own_database")
+async def test_a_key_that_goes_between_two_looks(connection: Sql) -> None:
+    """The INSERT has met the job that has it, which has ended before it is looked at: the key is free, and taken."""
+    job = await submit(connection)
+    made: str = await connection.fetchval("SELECT pg_get_functiondef('pulse.unique_holder'::regproc)")
+    ends_it = "BEGIN UPDATE pulse.jobs SET status = 'CANCELED', completed_at = now(); END"
+    await connection.execute(f"{made.partition('LANGUAGE')[0]} LANGUAGE plpgsql AS $$ {ends_it} $$")
+    other = await submit(connection, on_conflict="error")
+    assert (await read(connection, other))["status"] == "PENDING"
+    assert other != job
+
+
+@BOTH
+@pytest.mark.parametrize(("how", "delay_s", "is_told"), [
+    ("skip", 0, False), ("replace", 0, True), ("new", 0, True),
+])  # fmt: skip
+async def test_dispatchers_are_notified(connection: Sql, many: bool, how: str, delay_s: int, is_told: bool) -> None:
+    """Of a job that is new or was replaced, and may be due now; not of one that is as it was."""
+    if how != "new":
+        await submit(connection, delay_s=3600)
+    await connection.execute(FORGET)
+    await submit(connection, many=many, on_conflict="skip" if how == "new" else how, delay_s=delay_s)
+    assert (await connection.fetchval(NOTIFIED) > 1) is is_told
 
 
 async def test_keys_in_any_order(connection: Sql, other: Sql, watcher: Sql) -> None:

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import asyncpg
 
+from pulse.errors import ConflictError
 from pulse.store.connections.pool import HOT_SETTINGS, STATEMENT_DEADLINE_S, Pool, Target, connect
 from pulse.store.operators.gate import GateStore
 from pulse.store.operators.policies import TopicStore
@@ -26,7 +27,7 @@ EXPIRES_S: Final = 2 * LATER_S  # until then the job may be claimed; expiry alon
 STAGES: Final = ("absent", "PENDING", "RETRYING", "RUNNING", "COMPLETED")
 _STATE: Final = """
     SELECT jsonb_build_object(
-        'job', (SELECT to_jsonb(j) - '{id,topic}'::text[]
+        'job', (SELECT to_jsonb(j) - '{id,topic,unique_key}'::text[]
                     || CASE WHEN j.completed_at < j.submitted_at THEN '{"completed_at": "now"}' ELSE '{}' END::jsonb
                 FROM pulse.jobs j WHERE j.id = $1),
         'history', (SELECT jsonb_agg(to_jsonb(a) - 'job_id'
@@ -128,10 +129,10 @@ async def state(connection: Sql, world: World) -> str:
 
 
 async def said(op: Op, store: Store, world: World) -> object:
-    """What *op* returns, or the name of the database's refusal."""
+    """What *op* returns, or the name of the refusal."""
     try:
         return op.told(await op.do(store, world))
-    except asyncpg.PostgresError as error:
+    except (asyncpg.PostgresError, ConflictError) as error:
         return type(error).__name__
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from typing import Final
 
+import asyncpg
 import pytest
 
 from pulse.errors import ConflictError, StatementError, StatementTimeoutError
@@ -12,6 +14,7 @@ from pulse.protocol import HandlerInfo
 from pulse.store.rows import Ending, EndingKind
 from pulse.store.store import Store
 from tests.support.store.helpers import NOW, TOPIC, Sql, at, claim, count, fence, forge, holding, job
+from tests.support.waiting import until_blocked
 
 KEY: Final = "doc:42"
 TRACE: Final = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -86,6 +89,29 @@ async def test_a_key_of_a_transaction_that_is_open(store: Store, dsn: str) -> No
             await store.unique.submit([job(unique=KEY)])
         await store.submit([job()])
     assert store.unique.pool not in {store.hot, store.query}
+
+
+async def test_keys_in_any_order(store: Store, dsn: str, connection: Sql) -> None:
+    """Two servers that get the same keys in another order wait for each other in one direction only."""
+    other = await asyncpg.connect(dsn)
+    transaction = other.transaction()
+    await transaction.start()
+    await other.execute("SELECT pulse.submit('n', unique_key => 'b')")
+    task = asyncio.create_task(store.unique.submit([job(unique="c"), job(unique="b"), job(unique="a")]))
+    await until_blocked(connection, by=other.get_server_pid())
+    await other.execute("SELECT pulse.submit('n', unique_key => 'c')")  # nobody has it yet
+    await transaction.commit()
+    await other.close(timeout=5)
+    await task
+    assert await count(connection) == 3
+
+
+async def test_the_same_key_twice_in_one_call(store: Store, connection: Sql) -> None:
+    """The first is inserted, and the last one's args win."""
+    jobs = [job(unique=KEY, on_conflict="replace", args=f'{{"a": {number}}}') for number in range(3)]
+    ids, woken = await store.unique.submit(jobs, now=NOW)
+    assert (ids, [one.jobs for one in woken]) == ([jobs[0].id] * 3, [1, 0, 0])
+    assert await connection.fetchval("SELECT args FROM pulse.jobs") == '{"a": 2}'
 
 
 @pytest.mark.parametrize("kind", EndingKind)
