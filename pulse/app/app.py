@@ -128,6 +128,7 @@ class App:
         max_memory_bytes: int | None = None,
         max_cpu_s: float | None = None,
         middleware: Sequence[Middleware] = (),
+        unique_by: Callable[..., str | None] | None = None,
     ) -> Callable[[FunctionT], FunctionT]:
         """
         Register a function as the handler of the jobs called *name*.
@@ -151,6 +152,8 @@ class App:
             max_cpu_s: Processor time of that process, rounded up to whole seconds. Needs *isolate*.
             middleware: Functions around each of its attempts, inside those of ``App.middleware``; the first is the
                 outermost.
+            unique_by: A function of some of its arguments, by their names, that returns the unique key of a job, or
+                None: it has none. For submits that have the function, and not only its name.
 
         Raises:
             HandlerError: The function cannot be a handler, an option is out of range, or the name is taken.
@@ -173,6 +176,7 @@ class App:
                 max_memory_bytes=max_memory_bytes,
                 max_cpu_s=max_cpu_s,
                 middleware=middleware,
+                unique_by=unique_by,
             )
             self._add(handler)
             return function

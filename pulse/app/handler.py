@@ -11,7 +11,7 @@ import math
 import re
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeGuard
 
@@ -23,15 +23,17 @@ from pulse.app.hooks.registry import FailureHook, Hooks
 from pulse.app.parameters import Parameters, resolved
 from pulse.app.retry_on import RetryOn, check_retry_on
 from pulse.common.backoff import ALLOWED, is_backoff
-from pulse.errors import HandlerError
+from pulse.errors import BadRequestError, HandlerError
 from pulse.security.codec import Codec
 
 __all__ = ["Handler", "make_handler", "name_of"]
 
 MAX_NAME: Final = 200  # characters; as in the database
+MAX_KEY: Final = 500  # as in the database
 MAX_TRIES: Final = 10_000  # as in the database
 MAX_SECONDS: Final = 1e9  # as on the wire
 MAX_BYTES: Final = 2**60  # far beyond any machine, and below what the kernel takes
+_BY_NAME: Final = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 _HANDLERS: Final = "__pulse_handlers__"  # on the function: by each name that it was registered under, how to find it
 # The annotation of a name that exists for type checkers only cannot be evaluated: compare its text.
 _WRITTEN_CONTEXT: Final = re.compile(r"(?:^|[^\w.])(?:pulse\.)?Context(?:$|[^\w.])")
@@ -55,6 +57,7 @@ class Handler:
         isolate: Each of its jobs runs in a process of its own.
         max_memory_bytes: Address space of that process.
         max_cpu_s: Processor time of that process.
+        unique_by: Makes the unique key of a job from its arguments, by their names; None: its jobs have none.
         codec: Its app's.
         middleware: Its own, inside its app's.
         layers: All that wraps it; None: nothing does.
@@ -78,6 +81,7 @@ class Handler:
     isolate: bool = False
     max_memory_bytes: int | None = None
     max_cpu_s: float | None = None
+    unique_by: Callable[..., str | None] | None = None
     codec: Codec | None = None
     middleware: tuple[Middleware, ...] = ()
     layers: Layers | None = None
@@ -90,6 +94,22 @@ class Handler:
         """The declared options that a submit has, too: with the function in hand, no worker needs to have told them."""
         values = {"topic": self.topic, "max_attempts": self.max_attempts, "timeout_s": self.timeout_s}
         return {key: value for key, value in values.items() if value is not None}
+
+    def unique_key(self, args: Mapping[str, object]) -> str | None:
+        """
+        The unique key of a job with *args*, as ``unique_by`` makes it from what the function would get.
+
+        Raises:
+            BadRequestError: It makes something else.
+        """
+        if self.unique_by is None:
+            return None
+        given = self.parameters.complete(args)
+        key: object = self.unique_by(**{name: given[name] for name in inspect.signature(self.unique_by).parameters})
+        if key is None or (isinstance(key, str) and 1 <= len(key) <= MAX_KEY):
+            return key
+        allowed = f"text of 1 to {MAX_KEY} characters is allowed, or None"
+        raise BadRequestError(f"{self.name}: unique_by gives {key!r:.100}; {allowed}")
 
     def declared(self) -> dict[str, object]:
         """The declared options, for the worker's hello."""
@@ -141,6 +161,8 @@ def make_handler(name: str, function: Callable[..., Any], **options: Any) -> Han
     if made.retry_on is not None:
         check_retry_on(label, made.retry_on)
     _check_isolation(label, made.isolate, made.max_memory_bytes, made.max_cpu_s)
+    if made.unique_by is not None:
+        _check_unique_by(label, made.unique_by, made.parameters.names)
     return replace(
         made,
         timeout_s=_as_float(made.timeout_s),
@@ -242,6 +264,18 @@ def _check_isolation(label: str, isolate: object, max_memory_bytes: object, max_
         raise HandlerError(
             f"{label}: max_memory_bytes must be a whole number from 1 to {MAX_BYTES}, not {max_memory_bytes!r:.100}"
         )
+
+
+def _check_unique_by(label: str, unique_by: object, allowed: Sequence[str]) -> None:
+    if not callable(unique_by) or inspect.iscoroutinefunction(unique_by):
+        raise HandlerError(f"{label}: unique_by must be a plain function of its arguments, not {unique_by!r:.100}")
+    for parameter in inspect.signature(unique_by).parameters.values():
+        is_known = parameter.name in allowed and parameter.kind in _BY_NAME
+        if not is_known:
+            raise HandlerError(
+                f"{label}: unique_by takes {parameter.name!r}; parameters of the handler are allowed, by their names: "
+                f"{', '.join(allowed) or 'it has none'}"
+            )
 
 
 def _read(label: str, function: Callable[..., object]) -> tuple[str | None, Mapping[str, inspect.Parameter]]:

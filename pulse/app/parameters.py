@@ -110,6 +110,16 @@ class Parameters:
                     raise ArgumentError(str(error)) from None
         return given
 
+    @property
+    def names(self) -> list[str]:
+        """The names of its parameters, in their order."""
+        return list(self._declared)
+
+    def complete(self, given: Mapping[str, object]) -> dict[str, Any]:
+        """Arguments that were converted to JSON, as the function would get them, with the defaults of the others."""
+        defaults = {name: one.default for name, one in self._declared.items() if name not in self._required}
+        return {**defaults, **self.decoded(dict(given))}
+
     def _check_names(self, given: Mapping[str, object]) -> None:
         if given.keys() == self._declared.keys():
             return

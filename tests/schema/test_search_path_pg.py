@@ -9,7 +9,11 @@ from tests.support.store.helpers import Sql
 
 # Parsed once, when it was made: its names are bound, and no search_path counts.
 BOUND: Final = {"resolved_options", "uuid7"}
-FENCED: Final = {"check_attempt", "complete_attempt"}  # they find their row by its key, whatever the planner knows
+FENCED: Final = {
+    "check_attempt",
+    "complete_attempt",
+    "unique_holder",
+}  # they find their row by its key, whatever the planner knows
 _TRAP: Final = "LANGUAGE plpgsql AS 'BEGIN RAISE EXCEPTION ''caught by evil''; END'"
 _TRAPPED: Final = """
     SELECT format('CREATE FUNCTION evil.%I(%s) RETURNS %s ', p.proname, pg_get_function_identity_arguments(p.oid),
@@ -20,12 +24,16 @@ _TRAPPED: Final = """
 """
 _SCHEDULE: Final = "0199a1b2-c3d4-7e5f-8a0b-1c2d3e4f5a6b"
 _JOB: Final = "0199a1b2-c3d4-7e5f-8a0b-1c2d3e4f5a6c"
+# How long a function waits for locks.
+WAITING: Final = {"count_slots": ["lock_timeout=2s"], "await_claims": ["lock_timeout=1s"]}
 # Each function, by itself or from one that calls it.
 _CALLS: Final = (
     f"SELECT pulse.submit('n', '{{}}', id => '{_JOB}', expires_in_s => 60, run_at => '2040-01-01Z')",
     f"SELECT pulse.submit('n', '{{}}', id => '{_JOB}')",
     "SELECT pulse.submit('n', topic => 't', priority => 5)",
     f"""SELECT pulse.submit_many('[{{"name": "n", "id": "{_JOB}"}}, {{"name": "m", "expires_in_s": 60}}]')""",
+    f"SELECT pulse.submit('n', '{{}}', id => '{_JOB}', unique_key => 'k', on_conflict => 'replace')",
+    """SELECT pulse.submit_many('[{"name": "n", "unique_key": "k"}, {"name": "n", "unique_key": "k"}]')""",
     f"SELECT pulse.is_stored_unseen('{_JOB}', 'n', 'default', '{{}}')",
     f"SELECT pulse.create_schedule('n', every_s => 15, jitter_s => 5, id => '{_SCHEDULE}')",
     "SELECT pulse.create_schedule('n', cron => '0 7 * * *', timezone => 'Europe/Berlin')",
@@ -42,6 +50,8 @@ _CALLS: Final = (
     "SELECT pulse.backoff_s('exponential:1:60', 3), pulse.backoff_s('list:1,2', 1), pulse.backoff_s('quadratic', 2)",
     f"SELECT pulse.event_args('{_JOB}', 'n', 't', 1, 'error', 'why')",
     "SELECT pulse.note('x', topic => 't', detail => '{}'), pulse.uuid7(), pulse.notify_work()",
+    """SELECT pulse.set_limit('l', 'g', '{"concurrency": 5}'), pulse.set_limit('l', NULL, '{"group_rate": 5}')""",
+    "SELECT pulse.unset_limit('l', 'g'), pulse.unset_limit('l', NULL)",
     "UPDATE pulse.dispatch_control SET paused = false",
 )  # fmt: skip
 
@@ -56,7 +66,7 @@ async def test_every_function_has_its_own(connection: Sql) -> None:
     for row in rows:
         if not row["bound"]:
             assert row["proconfig"][0] == "search_path=pg_catalog, pg_temp", row["proname"]
-            more = ["enable_seqscan=off"] if row["proname"] in FENCED else []
+            more = ["enable_seqscan=off"] if row["proname"] in FENCED else WAITING.get(row["proname"], [])
             assert row["proconfig"][1:] == more, row["proname"]
     assert {row["proname"] for row in rows if row["prosecdef"]} == {"note", "is_stored_unseen", *FENCED}
 
@@ -73,4 +83,4 @@ async def test_functions_put_into_the_schema_itself(own_database: str, connectio
     await connection.execute(";".join(made))
     for call in _CALLS:
         await connection.execute(call)
-    assert await connection.fetchval("SELECT count(*) FROM pulse.jobs") == 4
+    assert await connection.fetchval("SELECT count(*) FROM pulse.jobs") == 5

@@ -187,6 +187,20 @@ CHECKS: Final = [
         "limits", "limits_tokens", [{"tokens": "1", "tokens_at": "now()"}], [{"tokens": "1"}, {"tokens_at": "now()"}],
     ),
     _text("topics", "topics_limit_name_check", "limit_name"),
+    Check(
+        "jobs", "jobs_unique",
+        good=[
+            {"unique_key": "repeat('é', 500)", "unique_until": "'start'"},
+            {"unique_key": "'k'", "unique_until": "'end'"},
+            {"unique_key": "'k'"},
+        ],
+        bad=[
+            {"unique_key": "repeat('x', 501)"},
+            {"unique_key": "''"},
+            {"unique_until": "'end'"},
+            {"unique_key": "'k'", "unique_until": "'never'"},
+        ],
+    ),
     _column("attempts", "attempts_attempt_check", "attempt", good=("0", "9"), bad=("-1",)),
     _column(
         "attempts", "attempts_outcome_check", "outcome",
