@@ -598,7 +598,8 @@ DECLARE
     own   constant text[] := ARRAY['concurrency', 'rate', 'burst'];
     every constant text[] := own || CASE WHEN set_limit.group_key IS NULL
                                          THEN ARRAY['group_concurrency', 'group_rate', 'group_burst', 'sequence'] ELSE '{}' END;
-    named text := format('limit "%s"', left(set_limit.name, 50)) || coalesce(format(', group "%s",', left(set_limit.group_key, 50)), '');
+    named text := CASE WHEN set_limit.group_key IS NOT NULL THEN format('group "%s" of ', left(set_limit.group_key, 50)) ELSE '' END
+                  || format('limit "%s"', left(set_limit.name, 50));
     wrong text;
 BEGIN
     IF set_limit.name IS NULL OR length(set_limit.name) NOT BETWEEN 1 AND 200 THEN
@@ -644,21 +645,19 @@ BEGIN
     BEGIN
         INSERT INTO pulse.limits AS x (name) VALUES (set_limit.name)  -- first of all: its lock keeps claims and other changes away
         ON CONFLICT (name, group_key) DO UPDATE SET claims = x.claims + 1, oldest_at = NULL;
-        INSERT INTO pulse.limits AS x (name, group_key, concurrency, rate, burst, sequence)
-        SELECT set_limit.name, s.group_key, s.concurrency::int, s.rate, s.burst::int, s.sequence
-        FROM (SELECT coalesce(set_limit.group_key, '') AS group_key, p.concurrency, p.rate, p.burst, NULL AS sequence, policy ?| own AS is_given
-              FROM jsonb_to_record(policy) AS p(concurrency numeric, rate float8, burst numeric)
-              UNION ALL
-              SELECT '*', p.group_concurrency, p.group_rate, p.group_burst, p.sequence,
-                     policy ?| ARRAY['group_concurrency', 'group_rate', 'group_burst', 'sequence']
-              FROM jsonb_to_record(policy) AS p(group_concurrency numeric, group_rate float8, group_burst numeric, sequence text)) AS s
-        WHERE s.is_given
-        ON CONFLICT (name, group_key) DO UPDATE SET
-            concurrency = CASE WHEN policy ? (CASE x.group_key WHEN '*' THEN 'group_concurrency' ELSE 'concurrency' END)
-                               THEN excluded.concurrency ELSE x.concurrency END,
-            rate = CASE WHEN policy ? (CASE x.group_key WHEN '*' THEN 'group_rate' ELSE 'rate' END) THEN excluded.rate ELSE x.rate END,
-            burst = CASE WHEN policy ? (CASE x.group_key WHEN '*' THEN 'group_burst' ELSE 'burst' END) THEN excluded.burst ELSE x.burst END,
-            sequence = CASE WHEN policy ? 'sequence' THEN excluded.sequence ELSE x.sequence END;
+        INSERT INTO pulse.limits (name, group_key)
+        SELECT set_limit.name, g.group_key
+        FROM (VALUES (coalesce(set_limit.group_key, ''), own), ('*', ARRAY['group_concurrency', 'group_rate', 'group_burst', 'sequence']))
+            AS g(group_key, options)
+        WHERE policy ?| g.options ON CONFLICT DO NOTHING;
+        UPDATE pulse.limits x SET
+            concurrency = CASE WHEN policy ? o.concurrency THEN (policy->>o.concurrency)::numeric::int ELSE x.concurrency END,
+            rate = CASE WHEN policy ? o.rate THEN (policy->>o.rate)::float8 ELSE x.rate END,
+            burst = CASE WHEN policy ? o.burst THEN (policy->>o.burst)::numeric::int ELSE x.burst END,
+            sequence = CASE WHEN policy ? o.sequence THEN policy->>o.sequence ELSE x.sequence END
+        FROM (VALUES (coalesce(set_limit.group_key, ''), 'concurrency', 'rate', 'burst', 'none'),
+                     ('*', 'group_concurrency', 'group_rate', 'group_burst', 'sequence')) AS o(group_key, concurrency, rate, burst, sequence)
+        WHERE x.name = set_limit.name AND x.group_key = o.group_key;
     EXCEPTION WHEN check_violation THEN  -- all else was looked at above
         RAISE EXCEPTION '% has a burst without a rate, or a sequence with a group_concurrency above 1; neither is allowed', named
             USING ERRCODE = 'invalid_parameter_value';

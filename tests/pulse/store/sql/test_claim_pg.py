@@ -14,6 +14,7 @@ import pytest
 from pulse.store.rows import Claim
 from pulse.store.statements import STATEMENTS
 from pulse.store.store import Store
+from tests.support.slow_gate import GATE_LOCK, SLOW_GATE
 from tests.support.store.helpers import (
     LEASE_S,
     NOW,
@@ -33,16 +34,6 @@ from tests.support.store.helpers import (
 from tests.support.waiting import until_blocked
 
 Known = tuple[str, int, float | None]
-
-
-GATE_LOCK: Final = 7
-# In front of the gate, which a claim reads first: a view that waits for the test.
-SLOW_GATE: Final = f"""
-    ALTER TABLE pulse.dispatch_control RENAME TO gate;
-    CREATE FUNCTION pulse.wait() RETURNS boolean LANGUAGE plpgsql VOLATILE AS
-        'BEGIN PERFORM pg_advisory_xact_lock_shared({GATE_LOCK}); RETURN true; END';
-    CREATE VIEW pulse.dispatch_control AS SELECT * FROM pulse.gate WHERE pulse.wait() OFFSET 0;
-"""
 
 
 @pytest.mark.parametrize("status", WAITING)
