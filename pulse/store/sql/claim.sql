@@ -35,9 +35,6 @@ WITH RECURSIVE clock AS MATERIALIZED (
     SELECT t.topic, t.age_s, t.place FROM unnest($1::text[], $9::float8[]) WITH ORDINALITY AS t(topic, age_s, place)
     WHERE NOT EXISTS (SELECT FROM pulse.dispatch_control g WHERE g.paused AND g.topic IN ('', t.topic)
                         AND coalesce(g.paused_until > coalesce($16, now()), true))
-      AND (NOT (SELECT EXISTS (SELECT FROM pulse.limits)) OR NOT EXISTS (
-           SELECT FROM pulse.limits x WHERE x.group_key = '' AND x.name = coalesce(
-               (SELECT p.limit_name FROM pulse.topics p WHERE p.topic = t.topic), t.topic)))
 ), found AS (
     SELECT o.topic, o.age_s, o.place, (
         SELECT j.priority FROM pulse.jobs j WHERE j.topic = o.topic AND j.group_key IS NULL AND j.status IN ('PENDING', 'RETRYING')
@@ -49,15 +46,16 @@ WITH RECURSIVE clock AS MATERIALIZED (
         AND j.priority < l.priority ORDER BY j.priority DESC LIMIT 1)
     FROM found l WHERE l.priority IS NOT NULL
 ), levels AS (
-    SELECT f.topic, f.priority, '-infinity'::timestamptz AS from_at, f.age_s, f.place FROM found f WHERE f.priority IS NOT NULL
-    UNION ALL
-    SELECT k.topic, k.priority, coalesce(to_timestamp(k.from_s), coalesce($16, now()) - interval '5 seconds'), k.age_s, k.place
-    FROM unnest($6::text[], $7::smallint[], $8::float8[], $9::float8[]) WITH ORDINALITY AS k(topic, priority, from_s, age_s, place)
-    WHERE NOT EXISTS (SELECT FROM pulse.dispatch_control g WHERE g.paused AND g.topic IN ('', k.topic)
-                        AND coalesce(g.paused_until > coalesce($16, now()), true))
-      AND (NOT (SELECT EXISTS (SELECT FROM pulse.limits)) OR NOT EXISTS (
-           SELECT FROM pulse.limits x WHERE x.group_key = '' AND x.name = coalesce(
-               (SELECT p.limit_name FROM pulse.topics p WHERE p.topic = k.topic), k.topic)))
+    SELECT v.* FROM (
+        SELECT f.topic, f.priority, '-infinity'::timestamptz AS from_at, f.age_s, f.place FROM found f WHERE f.priority IS NOT NULL
+        UNION ALL
+        SELECT k.topic, k.priority, coalesce(to_timestamp(k.from_s), coalesce($16, now()) - interval '5 seconds'), k.age_s, k.place
+        FROM unnest($6::text[], $7::smallint[], $8::float8[], $9::float8[]) WITH ORDINALITY AS k(topic, priority, from_s, age_s, place)
+        WHERE NOT EXISTS (SELECT FROM pulse.dispatch_control g WHERE g.paused AND g.topic IN ('', k.topic)
+                            AND coalesce(g.paused_until > coalesce($16, now()), true))
+        OFFSET 0) AS v
+    WHERE NOT EXISTS (SELECT FROM pulse.limits x WHERE x.group_key = '' AND x.name = coalesce(
+                          (SELECT p.limit_name FROM pulse.topics p WHERE p.topic = v.topic), v.topic))
 ), ranked AS MATERIALIZED (
     SELECT w.*, w.priority + coalesce(extract(epoch FROM coalesce($16, now()) - h.next_run_at)::float8 / w.age_s, 0) AS rank
     FROM levels w

@@ -101,9 +101,8 @@ FROM (
            r.topic = ANY ($11::text[]) AND f.first_id IS NOT NULL AND coalesce(r.expires_at > greatest((SELECT c.at FROM clock c), r.due_at), true)
                AND NOT EXISTS (SELECT FROM pulse.dispatch_control g WHERE g.paused AND g.topic IN ('', r.topic)
                                  AND coalesce(g.paused_until > coalesce($19, now()), true))
-               AND (NOT (SELECT EXISTS (SELECT FROM pulse.limits)) OR NOT EXISTS (
-                    SELECT FROM pulse.limits x WHERE x.group_key = '' AND x.name = coalesce(
-                        (SELECT p.limit_name FROM pulse.topics p WHERE p.topic = r.topic), r.topic))) AS is_open
+               AND NOT EXISTS (SELECT FROM pulse.limits x WHERE x.group_key = '' AND x.name = coalesce(
+                        (SELECT p.limit_name FROM pulse.topics p WHERE p.topic = r.topic), r.topic)) AS is_open
     FROM (
         SELECT d.id, d.name, d.args::jsonb AS args, coalesce(d.priority, 0) AS priority,
                coalesce($19, now()) + (d.place - 1) * interval '1 microsecond' AS due_at,
@@ -115,6 +114,7 @@ FROM (
             WITH ORDINALITY AS d(id, name, args, topic, priority, max_attempts, timeout_s, expires_at, expires_in_s, worker, traceparent, place)
         -- :include option_sources
     ) AS r LEFT JOIN fence f ON true
+    OFFSET 0  -- is_open is asked for six times: else each would look itself
 ) AS n
 ORDER BY n.id
 RETURNING uuid_send(id) AS id, attempts, name, topic, args::text AS args, timeout_s, priority,
