@@ -205,11 +205,9 @@ def job_ids(sent: Sequence[bytes], answered: Sequence[bytes]) -> list[UUID]:
     The ids *answered*, each a ``JobId``; it is new if it was *sent*. Typed as what callers have always got.
 
     Raises:
-        ProtocolError: There are not as many.
+        ValueError: There are not as many.
 
     """
-    if len(sent) != len(answered):
-        raise ProtocolError(f"submit: {len(sent)} jobs were sent, and {len(answered)} ids came back")
     return [JobId(one, is_new=one == own) for own, one in zip(sent, answered, strict=True)]
 
 
