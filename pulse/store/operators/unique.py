@@ -7,9 +7,9 @@ else does.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from datetime import datetime
-from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
 from pulse.errors import ConflictError, StatementError
@@ -82,14 +82,16 @@ class UniqueSubmits:
             if error.sqlstate == UNIQUE_VIOLATION:
                 raise ConflictError(error.message) from error
             raise
-        found = iter(sorted(rows, key=itemgetter("place")))
-        ids = [(job.id or b"") if job.unique is None else next(found)["id"] for job in jobs]
-        woken += [
-            Wake(row["topic"], row["priority"], row["due_s"], jobs=int(row["id"] == keyed[row["place"] - 1].id))
-            for row in rows
-            if row["topic"] is not None
-        ]
-        return ids, woken
+        found: dict[int, bytes] = {row["place"]: row["id"] for row in rows}
+        places = itertools.count(1)
+        ids = [(job.id or b"") if job.unique is None else found[next(places)] for job in jobs]
+        return ids, [*woken, *(_wake(row, keyed) for row in rows if row["topic"] is not None)]
+
+
+def _wake(row: Record, keyed: Sequence[SubmittedJob]) -> Wake:
+    """The level of a job that is new or was replaced; only a new one counts."""
+    place: int = row["place"]
+    return Wake(row["topic"], row["priority"], row["due_s"], jobs=int(row["id"] == keyed[place - 1].id))
 
 
 async def _insert_again(
