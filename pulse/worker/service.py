@@ -20,7 +20,7 @@ from pulse.system import log_sink, processes
 from pulse.system.failure_log import FailedAttempt, FailureLog, Log
 from pulse.worker.execution import stacks
 from pulse.worker.execution.attempt import HUNG, Attempt, Pair, StopReason
-from pulse.worker.execution.batch import Batch, called_by
+from pulse.worker.execution.batch import Batch
 from pulse.worker.execution.deadlines import Deadlines
 from pulse.worker.execution.runner import Runner, interrupt, make_runner
 from pulse.worker.execution.wakeup import SAME_SIGNAL_S, Signals, Waker, WakeupEvent, exit_now
@@ -188,9 +188,11 @@ class Service:
             if attempt.isolated:
                 self._cells.start(attempt)
                 continue
-            called = called_by(attempt)
-            if isinstance(called, Attempt) or called.attempts[0] is attempt:
-                self._runner.start(called)
+            batch = attempt.batch
+            if batch is None:
+                self._runner.start(attempt)
+            elif batch.attempts[0] is attempt:
+                self._runner.start(batch)
             if attempt.job.timeout_s is not None or attempt.stall_s is not None:
                 self.begun(attempt)
         self._look_at_batches()

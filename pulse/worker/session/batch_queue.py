@@ -33,14 +33,16 @@ class _NextBatch:
 
 
 class BatchQueue:
-    """All jobs of a process that wait for others of their handler."""
+    """
+    All jobs of a process that wait for others of their handler.
+
+    Attributes:
+        filling: Those of each handler and time limit, those that came first at the front; empty: none waits.
+    """
 
     def __init__(self) -> None:
-        self._filling: dict[Key, _NextBatch] = {}
+        self.filling: Final[dict[Key, _NextBatch]] = {}
         self._now_s = 0.0
-
-    def __bool__(self) -> bool:
-        return bool(self._filling)
 
     def add(self, attempt: Attempt, handler: Handler, now_s: float) -> None:
         """A job of *handler* has arrived."""
@@ -58,46 +60,47 @@ class BatchQueue:
 
     def next_s(self) -> float | None:
         """When the next batch is ready that is not yet; None: there is none."""
-        return min((one.ready_s() for one in self._filling.values() if not self._is_ready(one)), default=None)
+        return min((one.ready_s() for one in self.filling.values() if not self._is_ready(one)), default=None)
 
     def take(self) -> Batch | None:
         """The batch that is ready first; None: none is."""
         key = self._ready()
         if key is None:
             return None
-        filling = self._filling.pop(key)
+        filling = self.filling.pop(key)
         found = [filling.waiting.popleft()[0] for _ in range(min(filling.size, len(filling.waiting)))]
         if filling.waiting:
-            self._filling[key] = filling  # behind the others
+            self.filling[key] = filling  # behind the others
         return Batch(found)
 
     def room(self) -> int:
         """How many more jobs to hold, so that each batch can be filled: one of its jobs has a place anyway."""
-        return sum(one.size - 1 for one in self._filling.values())
+        return sum(one.size - 1 for one in self.filling.values())
 
     def forget(self, attempt: Attempt) -> None:
         """A job of it does not wait any more."""
         key = _key(attempt)
-        filling = self._filling.get(key)
+        filling = self.filling.get(key)
         if filling is not None:
             filling.waiting = deque(one for one in filling.waiting if one[0] is not attempt)
             if not filling.waiting:
-                del self._filling[key]
+                del self.filling[key]
 
     def clear(self) -> list[Attempt]:
         """All that wait; they do not any more."""
-        filling, self._filling = self._filling, {}
-        return [attempt for one in filling.values() for attempt, _ in one.waiting]
+        waiting = [attempt for one in self.filling.values() for attempt, _ in one.waiting]
+        self.filling.clear()
+        return waiting
 
     def _of(self, attempt: Attempt, handler: Handler) -> _NextBatch:
         key = _key(attempt)
-        found = self._filling.get(key)
+        found = self.filling.get(key)
         if found is None:
-            found = self._filling[key] = _NextBatch(handler.batch or 1, handler.batch_wait_s or 0.0)
+            found = self.filling[key] = _NextBatch(handler.batch or 1, handler.batch_wait_s or 0.0)
         return found
 
     def _ready(self) -> Key | None:
-        return next((key for key, one in self._filling.items() if self._is_ready(one)), None)
+        return next((key for key, one in self.filling.items() if self._is_ready(one)), None)
 
     def _is_ready(self, filling: _NextBatch) -> bool:
         return len(filling.waiting) >= filling.size or filling.ready_s() <= self._now_s

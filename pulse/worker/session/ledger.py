@@ -136,9 +136,9 @@ class Ledger:
     def take_startable(self) -> list[Attempt]:
         """The attempts to start now, in the order in which they arrived; from here on they count as running."""
         taken: list[Attempt] = []
-        queue = self._queue
-        while (queue or self.batches) and self._running < self._concurrency:
-            if self.batches and (self._batch_is_next or not queue):
+        queue, batches = self._queue, self.batches.filling
+        while (queue or batches) and self._running < self._concurrency:
+            if batches and (self._batch_is_next or not queue):
                 self._batch_is_next = False
                 found = self._start_batch()
                 taken += found
@@ -244,7 +244,7 @@ class Ledger:
     def give_back_waiting(self) -> bool:
         """Give back waiting attempts while all slots are taken: another process may have one; whether any was."""
         waiting = [attempt for attempt in self._queue if attempt.phase is Phase.QUEUED]
-        if not self.is_full or not (waiting or self.batches):
+        if not self.is_full or not (waiting or self.batches.filling):
             return False
         self._queue.clear()
         waiting += self.batches.clear()
