@@ -107,6 +107,7 @@ class Handler:
             "max_crashes": self.max_crashes,
             "stall_s": self.stall_s,
             "backoff": self.backoff,
+            "batch": self.batch,
             **self.events,
         }
         return {key: value for key, value in values.items() if value is not None}

@@ -274,7 +274,7 @@ class TopicPage(Struct, frozen=True):
 
 
 class Worker(Struct, frozen=True):
-    """A handler process; ``running``: jobs that it holds, ``started``: how many have, ``calls``: by handler."""
+    """A handler process; ``running``: jobs that it holds, ``started``: how many have, ``taken``: in how many calls."""
 
     identity: str = ""
     name: str = ""
@@ -295,6 +295,7 @@ class Worker(Struct, frozen=True):
     cpu_s: float | None = None
     rss_bytes: int | None = None
     uptime_s: float | None = None
+    taken: int | None = None
 
     @property
     def held(self) -> int:

@@ -75,6 +75,7 @@ def test_how_long_a_batch_waits(given: dict[str, float], wait_s: float) -> None:
     made = make_handler("n", typed, batch=1000, **given)
     assert (made.batch, made.batch_wait_s) == (1000, wait_s)
     assert make_handler("n", nothing).batch_wait_s is None
+    assert made.declared() == {"batch": 1000}
 
 
 def test_args_have_the_type_that_the_jobs_say() -> None:

@@ -51,12 +51,14 @@ def calls(directory: Path) -> list[list[str]]:
     return [one.read_text().split() for one in sorted(directory.glob("call-*")) if one.suffix != ".part"]
 
 
-def test_one_bad_job_among_a_hundred(jobs: Jobs, tmp_path: Path) -> None:
+def test_one_bad_job_among_a_hundred(whole: Whole, jobs: Jobs, tmp_path: Path) -> None:
     """A process that runs two handlers at once holds them all; the bad one is tried again, alone."""
     ids = submit(jobs, "hundred", tmp_path, range(100), bad=57, then="go")
     until(lambda: len(calls(tmp_path)) == 1, "the call")
     assert calls(tmp_path) == [[f"{number}/1" for number in range(100)]]
     assert Counter(jobs.get(one).status for one in ids) == {Status.RUNNING: 100}
+    (worker,) = [one for one in whole.connected() if one["topics"] == ["hundred"]]
+    assert (worker["started"], worker["taken"], worker["capacity"]) == (100, 1, 101)
     (tmp_path / "go").touch()
     for number, one in enumerate(ids):
         if number != 57:
