@@ -3,9 +3,8 @@ The body of each ``ok`` frame; the longest one is in ``stats``.
 
 The dispatcher and the supervisor answer with dicts, which a test compares with these Structs; the SDK's records, the
 command line and the dashboard read answers as these. Ids are 16 bytes, times Unix seconds; args, results, progress and
-checkpoints are JSON text, None if it is too long for a frame.
-
-Nearly every field may be missing: servers of other versions send more, or fewer. JSON output is not made from these.
+checkpoints are JSON text, None if it is too long for a frame. Nearly every field may be missing: servers of other
+versions send more, or fewer. JSON output is not made from these.
 """
 
 from __future__ import annotations

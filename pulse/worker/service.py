@@ -326,6 +326,8 @@ class Service:
         if self._has_batches:
             self._tell_capacity()
             self._batch_changed.wake()
+            if self._ledger.is_full:  # what was sent to fill a batch, and is for other handlers, goes back
+                self._pace_changed.wake()
 
     async def _watch_batches(self) -> None:
         batches = self._ledger.batches

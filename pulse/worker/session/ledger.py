@@ -59,7 +59,8 @@ class Ledger:
         self._cells_ready = False
         self._running = 0
         self._beyond = 0  # attempts in running batches beside their first ones
-        self._batch_is_next = True
+        self._reserved = 0  # places of batches that fill
+        self._is_turn_of_batches = True
         self.batches: Final = BatchQueue()
         self._results: list[WireResult] = []
         self._suspects: list[WireResult] = []  # results of a refused report: each is sent alone, to find the bad one
@@ -80,13 +81,13 @@ class Ledger:
 
     @property
     def is_full(self) -> bool:
-        """Whether as many handlers run as may."""
-        return self._running >= self._concurrency
+        """Whether as many handlers run as may, with the batches that fill."""
+        return self._running + self._reserved >= self._concurrency
 
     @property
     def room_for_batches(self) -> int:
         """How many jobs to hold beyond the number of handlers: those in batches, and those that may still join one."""
-        return self._beyond + (0 if self.is_full else self.batches.room())
+        return self._beyond + (self.batches.room() if self._running < self._concurrency else 0)
 
     def waits_for_cells(self) -> bool:
         """Whether attempts wait until cells can be made."""
@@ -134,23 +135,30 @@ class Ledger:
                 self._finish(attempt, Outcome("error", f"no process could be started for it: {reason}"))
 
     def take_startable(self) -> list[Attempt]:
-        """The attempts to start now, in the order in which they arrived; from here on they count as running."""
+        """
+        The attempts to start now, in the order in which they arrived; from here on they count as running.
+
+        A batch that fills has its place already: otherwise jobs that come later, to fill it, could take that.
+        """
         taken: list[Attempt] = []
         queue, batches = self._queue, self.batches.filling
-        while (queue or batches) and self._running < self._concurrency:
-            if batches and (self._batch_is_next or not queue):
-                self._batch_is_next = False
+        reserved, is_turn_of_batches = 0, self._is_turn_of_batches
+        while self._running + reserved < self._concurrency:
+            if len(batches) > reserved and (is_turn_of_batches or not queue):
+                is_turn_of_batches = False
                 found = self._start_batch()
                 taken += found
-                if found or queue:
-                    continue
+                reserved += not found
+            elif queue:
+                attempt = queue.popleft()
+                if attempt.phase is Phase.QUEUED:
+                    attempt.phase = Phase.STARTED
+                    self._running += 1
+                    taken.append(attempt)
+                    is_turn_of_batches = self._is_turn_of_batches = True
+            else:
                 break
-            self._batch_is_next = True
-            attempt = queue.popleft()
-            if attempt.phase is Phase.QUEUED:
-                attempt.phase = Phase.STARTED
-                self._running += 1
-                taken.append(attempt)
+        self._reserved = reserved
         return taken
 
     def put_back(self, attempts: Sequence[Attempt]) -> None:
@@ -179,6 +187,7 @@ class Ledger:
             return ()
         for attempt in batch.attempts:
             attempt.start()
+        self._is_turn_of_batches = False
         self._running += 1
         self._beyond += len(batch.attempts) - 1
         return batch.attempts
@@ -244,13 +253,14 @@ class Ledger:
     def give_back_waiting(self) -> bool:
         """Give back waiting attempts while all slots are taken: another process may have one; whether any was."""
         waiting = [attempt for attempt in self._queue if attempt.phase is Phase.QUEUED]
-        if not self.is_full or not (waiting or self.batches.filling):
+        if not self.is_full:
             return False
         self._queue.clear()
-        waiting += self.batches.clear()
+        if self._running >= self._concurrency:
+            waiting += self.batches.clear()
         for attempt in waiting:
             self._finish(attempt, RELEASED)
-        return True
+        return bool(waiting)
 
     def drain(self) -> None:
         """Start nothing any more: give back waiting attempts, and any that still arrive."""

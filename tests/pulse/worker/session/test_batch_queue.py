@@ -162,6 +162,57 @@ def test_batches_and_other_jobs_take_turns() -> None:
     assert order == ["abc", "v", "def", "w"]
 
 
+class TestThePlaceOfABatchThatFills:
+    def test_jobs_that_come_later_do_not_take_it(self) -> None:
+        """They come because there is room for the batch: it would never start."""
+        desk = Desk(2)
+        desk.assign("a", 0.0)
+        desk.start()
+        desk.assign("wxyz", 0.0, "single")
+        assert desk.started() == "w"
+        assert desk.ledger.is_full
+        desk.ledger.batches.look(2.0)
+        assert desk.started() == "a"
+        assert desk.ledger.running == 2
+
+    def test_each_handler_has_one(self) -> None:
+        desk = Desk(3)
+        desk.assign("a", 0.0)
+        desk.assign("b", 0.0, "others")
+        desk.assign("xyz", 0.0, "single")
+        assert desk.started() == "x"
+
+    def test_the_last_place_is_a_single_jobs_turn_after_a_batch(self) -> None:
+        desk = Desk(1)
+        desk.assign("abc", 0.0)
+        attempts = desk.start()
+        desk.assign("d", 0.0)
+        desk.assign("x", 0.0, "single")
+        for one in attempts:
+            desk.ledger.ended(one, Outcome("ok", None))
+        assert desk.started() == "x"
+
+    def test_it_is_free_again_when_nothing_fills(self) -> None:
+        desk = Desk(1)
+        desk.assign("a", 0.0)
+        desk.assign("x", 0.0, "single")
+        assert desk.started() == ""
+        desk.ledger.recall((b"a" * 16, 1))
+        assert desk.started() == "x"
+
+    def test_what_waits_behind_it_is_given_back_but_not_the_batch(self) -> None:
+        desk = Desk(1)
+        desk.assign("a", 0.0)
+        desk.assign("xy", 0.0, "single")
+        assert not desk.ledger.give_back_waiting(), "nobody has looked for places yet"
+        assert desk.started() == ""
+        assert desk.ledger.give_back_waiting()
+        assert desk.results() == "xy"
+        assert not desk.ledger.give_back_waiting()
+        desk.ledger.batches.look(2.0)
+        assert desk.started() == "a"
+
+
 def test_handlers_take_turns_too() -> None:
     desk = Desk(1)
     order = []

@@ -125,6 +125,22 @@ async def test_a_batch_that_does_not_fill_is_started_in_time(made: Service) -> N
         tasks.cancel_scope.cancel()
 
 
+async def test_what_came_along_and_finds_no_place_is_given_back(made: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Jobs are sent by topic: to fill a batch, others may come."""
+    monkeypatch.setattr("pulse.worker.service.PERIOD_S", 0.01)
+    told = made._connection = Told()  # type: ignore[assignment]
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(made._keep_pace)
+        await anyio.wait_all_tasks_blocked()
+        assign(made, *range(1, 8))
+        assert len(start(made)) == 6
+        told.turn = anyio.Event()
+        with anyio.fail_after(10):
+            await told.turn.wait()
+        tasks.cancel_scope.cancel()
+    assert [result[:3] for result in made._ledger.take_report(1, 10_000)] == [((7).to_bytes(16), 1, "release")]
+
+
 @pytest.mark.parametrize("reason", ["timeout", "stalled"])
 async def test_a_limit_that_one_job_passes_ends_the_call(
     made: Service, monkeypatch: pytest.MonkeyPatch, reason: Any
