@@ -11,6 +11,7 @@ import msgspec
 
 import pulse
 from pulse.app.outcome import Outcome
+from pulse.app.tracing import Tracing
 from pulse.logs import LOGGED
 from pulse.protocol import Assignment
 from pulse.worker.execution.attempt import Attempt
@@ -65,6 +66,7 @@ class Scene:
         self.app = pulse.App()
         self.office = Office()
         self.values: Mapping[Any, Any] = {}
+        self.tracing: Tracing | None = None
 
     def attempts(self, *args: str, **extra: object) -> list[Attempt]:
         packed = {key: msgspec.Raw(msgspec.msgpack.encode(value)) for key, value in extra.items()}
@@ -77,7 +79,7 @@ class Scene:
     async def call(self, attempts: list[Attempt], meanwhile: Callable[[], object] = lambda: None) -> dict[int, Outcome]:
         """Call the handler for *attempts*; *meanwhile* is called as soon as it waits."""
         async with anyio.create_task_group() as group:
-            make_runner(self.office, group, 10, None, self.values).start(Batch(attempts))
+            make_runner(self.office, group, 10, self.tracing, self.values).start(Batch(attempts))
             await anyio.wait_all_tasks_blocked()
             meanwhile()
             with anyio.fail_after(10):

@@ -10,15 +10,24 @@ from uuid import UUID
 import anyio
 import pytest
 import structlog
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 import pulse
 from pulse.app.context import CURRENT
 from pulse.app.outcome import Outcome
+from pulse.app.tracing import Spans
 from pulse.logs import LOGGED
 from pulse.worker.execution.runner import interrupt
 from tests.pulse.worker.execution.batch_kit import Jobs, Scene
 
 pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(params=["asyncio", "trio"])
+def anyio_backend(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
 
 
 async def test_middleware_sees_the_batch() -> None:
@@ -170,3 +179,27 @@ async def test_what_one_call_sets_shows_in_no_other() -> None:
     assert (await scene.call(scene.attempts("{}", "{}")))[1].detail == "2"
     scene.office.endings.clear()
     assert (await scene.call(scene.attempts("{}")))[1].detail == "1"
+
+
+async def test_each_job_has_a_span_with_its_outcome() -> None:
+    """Those that were stopped before the call have none; without any there is no span of a call."""
+    scene, exporter = Scene(), InMemorySpanExporter()
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    scene.tracing = Spans(provider.get_tracer("test"))
+
+    @scene.app.handler("n", batch=10)
+    async def index(jobs: Jobs) -> list[object]:
+        return [7, ValueError("no")]
+
+    attempts = scene.attempts("{}", "{}", "{}")
+    attempts[0].stop("canceled")
+    await scene.call(attempts)
+    outcomes = [(one.attributes or {}).get("pulse.outcome") for one in exporter.get_finished_spans()]
+    assert outcomes == ["ok", "error", None]
+    exporter.clear()
+    scene.office.endings.clear()
+    stopped = scene.attempts("{}")
+    stopped[0].stop("canceled")
+    await scene.call(stopped)
+    assert exporter.get_finished_spans() == ()
