@@ -34,6 +34,7 @@ _DEATH_S: Final = 1.0  # a process that takes longer to die waits for a disk, or
 _SLICE: Final = 100  # processes that are looked at before others may go on: less than a millisecond
 _SCARCE_S: Final = 10.0  # then the process that asks must end, and give its own descriptors back
 _SCARCE_PAUSE_S: Final = 0.05
+_PART_BYTES: Final = 16 * 1024  # most environments are shorter
 _EXEC_LOOKS: Final = 4
 _EXEC_PAUSE_S: Final = 0.0005
 _ENTRY: Final = f"\0{MARK}=".encode()
@@ -95,8 +96,8 @@ def kill_tree(mark: str, leader: int | None = None) -> int:
 
     A process may set any mark for itself. A mark without random part kills nothing: it could be a prefix of others.
 
-    Blocks for about 8 microseconds per process of the machine (threads of the kernel cost nothing), twice where there
-    is something to kill, and until that is dead: at most a second, if the kernel does not let go of one.
+    Blocks for about 8 microseconds per process of the machine (threads of the kernel cost nothing), and until what it
+    kills is dead: at most a second, if the kernel does not let go of one.
 
     Args:
         mark: The mark of the tree.
@@ -186,33 +187,41 @@ def _kill(is_condemned: Callable[[int], bool]) -> int:
 
 def _killing(is_condemned: Callable[[int], bool], killed: set[int]) -> Iterator[int | None]:
     """Kill, and add to *killed* who was; what is yielded is a pidfd to be waited for, or None: others may go on."""
-    for _ in range(_MAX_PASSES):
-        found = yield from _kill_once(is_condemned)
-        if found <= killed:
-            break
-        killed |= found  # one that was not killed yet may have forked in between: nobody has seen its child
-
-
-def _kill_once(is_condemned: Callable[[int], bool]) -> Generator[int | None, None, set[int]]:
-    """Who was killed; till they are dead, which takes its time on a busy machine, they may still write."""
-    killed: set[int] = set()
-    everybody = {int(name) for name in os.listdir("/proc") if name.isdigit()}  # noqa: PTH208 - as for _environment
+    seen = processes.kernel_threads()
     with ExitStack() as opened:
         dying: list[int] = []
-        for number, pid in enumerate(everybody - processes.kernel_threads(), 1):
-            if number % _SLICE == 0:
-                yield None
-            if not is_condemned(pid):  # nearly none is: the others are not even opened
-                continue
-            with _gone_suppressed():
-                pidfd = os.pidfd_open(pid)
-                opened.callback(os.close, pidfd)
-                if is_condemned(pid):  # again: a process that gets the pid after this look is not signalled
-                    signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-                    killed.add(pid)
-                    dying.append(pidfd)
-        yield from dying
+        for _ in range(_MAX_PASSES):
+            new = _everybody() - seen
+            found = yield from _kill_of(new, is_condemned, opened)
+            if not found:
+                break
+            killed.update(found)
+            dying += found.values()
+            seen |= new  # what is killed forks no more, but may have forked before: nobody has seen its child
+        yield from dying  # till they are dead, which takes its time on a busy machine, they may still write
+
+
+def _kill_of(
+    pids: set[int], is_condemned: Callable[[int], bool], opened: ExitStack
+) -> Generator[None, None, dict[int, int]]:
+    """Who of them was killed, with a pidfd that *opened* closes."""
+    killed: dict[int, int] = {}
+    for number, pid in enumerate(pids, 1):
+        if number % _SLICE == 0:
+            yield None
+        if not is_condemned(pid):  # nearly none is: the others are not even opened
+            continue
+        with _gone_suppressed():
+            pidfd = os.pidfd_open(pid)
+            opened.callback(os.close, pidfd)
+            if is_condemned(pid):  # again: a process that gets the pid after this look is not signalled
+                signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+                killed[pid] = pidfd
     return killed
+
+
+def _everybody() -> set[int]:
+    return {int(name) for name in os.listdir("/proc") if name.isdigit()}  # noqa: PTH208 - as for _environment
 
 
 @contextmanager
@@ -250,11 +259,17 @@ def _session_of(pid: int) -> int:
 
 
 def _environment(pid: int) -> bytes:
-    """Unbuffered, a quarter of what pathlib takes: this is done for every process of the machine."""
+    """A fifth of what pathlib takes: this is done for every process of the machine."""
+    found = b""
     try:
-        with open(f"/proc/{pid}/environ", "rb", buffering=0) as file:  # noqa: PTH123 - see above
-            return file.read()
+        fd = os.open(f"/proc/{pid}/environ", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            while part := os.read(fd, _PART_BYTES):
+                found += part
+        finally:
+            os.close(fd)
     except OSError as error:
         if processes.is_scarce(error):
             raise
         return b""  # it is gone, or another user's
+    return found

@@ -49,6 +49,14 @@ def test_a_daemon_is_found_by_its_mark() -> None:
         process_tree.kill_tree(other)
 
 
+@pytest.mark.parametrize("length", [0, 16 * 1024, 100_000])
+def test_the_mark_is_found_in_an_environment_of_any_length(length: int) -> None:
+    mark = process_tree.new_mark()
+    with subprocess.Popen(["sleep", "60"], env={"FIRST": "x" * length, process_tree.MARK: mark}) as process:
+        until(lambda: process_tree.mark_of(process.pid) == mark, "its environment")
+        process.kill()
+
+
 @pytest.mark.parametrize("free", [0, 1])
 def test_a_tree_is_not_over_while_nobody_can_look(free: int) -> None:
     """It needs a descriptor for the list of processes, and two for a process that it will kill."""

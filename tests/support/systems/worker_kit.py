@@ -67,15 +67,16 @@ class WorkerProcess:
 
 
 def handler_processes(pool: int) -> list[psutil.Process]:
-    """Its children but the template, and those of handlers that it has adopted: these lead no session."""
+    """Its children but the template, and those of handlers that it has adopted: these are in the handlers' sessions."""
     template = _template_of(pool)
-    return [child for child in psutil.Process(pool).children() if child != template and _leads_session(child.pid)]
+    found = [child for child in psutil.Process(pool).children() if child != template]
+    return [child for child in found if _session_of(child.pid) in {child.pid, _session_of(pool)}]
 
 
-def _leads_session(pid: int) -> bool:
+def _session_of(pid: int) -> int | None:
     with contextlib.suppress(ProcessLookupError):
-        return os.getsid(pid) == pid
-    return False
+        return os.getsid(pid)
+    return None
 
 
 def _template_of(pool: int) -> psutil.Process | None:
