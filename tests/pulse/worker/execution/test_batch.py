@@ -119,14 +119,15 @@ async def test_args_that_do_not_fit_fail_alone() -> None:
 
 
 async def test_without_a_single_job_nothing_is_called() -> None:
-    scene = Scene()
+    scene, called = Scene(), list[object]()
 
     @scene.app.handler("n", batch=10)
     async def index(jobs: list[pulse.BatchJob[Page]]) -> None:
-        raise AssertionError("it has nothing to do")
+        called.append(jobs)
 
     endings = await scene.call(scene.attempts('{"url": 7}', "{}"))
     assert [one.outcome for one in endings.values()] == ["discard", "discard"]
+    assert called == []
 
 
 async def test_each_job_has_its_own_context() -> None:
@@ -188,14 +189,15 @@ async def test_args_and_results_are_encrypted_one_by_one() -> None:
 
 
 async def test_a_checkpoint_that_cannot_be_read_fails_its_job_before_the_call() -> None:
-    scene = Scene()
+    scene, called = Scene(), list[object]()
 
     @scene.app.handler("n", batch=10)
     async def index(jobs: Jobs) -> None:
-        raise AssertionError("it would begin anew")
+        called.append(jobs)
 
     endings = await scene.call(scene.attempts("{}", previous={"checkpoint": seal(Backwards(), "n", "7")}))
     assert "the checkpoint is encrypted" in str(endings[1].detail)
+    assert called == []
 
 
 class TestStopping:
