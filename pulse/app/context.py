@@ -309,7 +309,7 @@ class BatchJob(Generic[ArgsT]):
         Raises:
             HandlerError: The job has its outcome already, or this is no exception.
         """
-        if not isinstance(error, BaseException):
+        if not _is_error(error):
             raise HandlerError(f"job {self.id}: fail takes an exception, not {error!r:.100}")
         self._end(error)
 
@@ -321,6 +321,10 @@ class BatchJob(Generic[ArgsT]):
         if self._ends:
             raise HandlerError(f"job {self.id} has its outcome already: one call of complete or fail is allowed")
         self._ends.append(value)
+
+
+def _is_error(value: object) -> bool:
+    return isinstance(value, BaseException)
 
 
 def current() -> Context:

@@ -201,6 +201,8 @@ async def test_a_checkpoint_that_cannot_be_read_fails_its_job_before_the_call() 
 
 
 class TestStopping:
+    gate: anyio.Event
+
     @pytest.fixture
     def scene(self) -> Scene:
         scene = Scene()
