@@ -90,10 +90,8 @@ class Batch(HandlerCall):
         Args:
             value: What the handler returned, or the exception that ended it.
         """
-        values = split(value, [job.id for job in self._jobs.values()])
-        found: dict[Attempt, object] = {
-            one: job.outcome_or(own) for (one, job), own in zip(self._jobs.items(), values, strict=True)
-        }
+        values = iter(split(value, [job.id for job in self._jobs.values()]))
+        found = {one: job.outcome_or(next(values)) for one, job in self._jobs.items()}
         found.update(self._refused)
         return [(one, found.get(one, asyncio.CancelledError())) for one in self.attempts]
 
@@ -112,7 +110,6 @@ class Batch(HandlerCall):
                 previous=first.previous,
                 args=first.args,
                 link=_BatchLink(self, [one.context for one in self._jobs]),
-                codec=first.codec,
                 batch=tuple(self._jobs.values()),
             )
         return self._context

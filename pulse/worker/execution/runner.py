@@ -310,15 +310,13 @@ class _Caller:
                 value = await self._call_for_all(batch, handler, arguments)
             except BaseException as error:  # noqa: BLE001 - as in call
                 value = error
-        results = batch.results(value)
-        endings = [one.ending(own) for one, own in results]
-        self._log_failures(results, endings, value)
+        ended = [(one, one.ending(own), own) for one, own in batch.results(value)]
+        self._log_failures(ended, value)
         if handler.on_failure:
-            failed = [(one, ending, own) for (one, own), ending in zip(results, endings, strict=True) if counts(ending)]
-            await self._tell_failures(handler, failed)
+            await self._tell_failures(handler, [one for one in ended if counts(one[1])])
         if spans is not None:
-            spans.end({one.pair: ending for (one, _), ending in zip(results, endings, strict=True)})
-        for (one, _), ending in zip(results, endings, strict=True):
+            spans.end({one.pair: ending for one, ending, _ in ended})
+        for one, ending, _ in ended:
             self._owner.ended(one, ending)
 
     async def _call_for_all(self, batch: Batch, handler: Handler, arguments: dict[str, Any]) -> object:
@@ -328,12 +326,10 @@ class _Caller:
             return await handler.function(**arguments)
         return await self._await_thread(batch, handler, arguments)
 
-    def _log_failures(
-        self, results: Sequence[tuple[Attempt, object]], endings: Sequence[Outcome], raised: object
-    ) -> None:
+    def _log_failures(self, ended: Sequence[tuple[Attempt, Outcome, object]], raised: object) -> None:
         """What was raised for all is logged once."""
         told = False
-        for (attempt, value), ending in zip(results, endings, strict=True):
+        for attempt, ending, value in ended:
             if isinstance(value, BaseException) and is_failure(ending, value) and not (told and value is raised):
                 told = told or value is raised
                 LOGGED.set(attempt.job)

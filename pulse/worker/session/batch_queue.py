@@ -8,7 +8,7 @@ is ready when it is full, or when its first job has waited long enough; until it
 from __future__ import annotations
 
 from collections import deque
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, cast
 
 from pulse.app.handler import Handler
 from pulse.worker.execution.attempt import Attempt
@@ -96,7 +96,8 @@ class BatchQueue:
         key = _key(attempt)
         found = self.filling.get(key)
         if found is None:
-            found = self.filling[key] = _NextBatch(handler.batch or 1, handler.batch_wait_s or 0.0)
+            size, wait_s = cast("int", handler.batch), cast("float", handler.batch_wait_s)
+            found = self.filling[key] = _NextBatch(size, wait_s)
         return found
 
     def _ready(self) -> Key | None:

@@ -67,7 +67,7 @@ async def test_plain_middleware_is_called_in_the_thread() -> None:
 
 async def test_the_context_of_a_batch_acts_for_no_job() -> None:
     """Its facts are those of the first one; that it is canceled or lost is true only if all are."""
-    scene, seen = Scene(), list[Any]()
+    scene, seen, before = Scene(), list[Any](), list[bool]()
 
     @scene.app.handler("n", batch=10)
     async def index(jobs: Jobs) -> None:
@@ -80,6 +80,7 @@ async def test_the_context_of_a_batch_acts_for_no_job() -> None:
         ):
             with pytest.raises(pulse.PulseError, match=r"a batch has no .*: each job of it has its own, job\.ctx"):
                 refused()
+        before.append(ctx.previous is jobs[0].ctx.previous is not None)
         seen.append((ctx.worker, ctx.attempt, ctx.deadline == jobs[0].ctx.deadline, ctx.lease_lost, ctx.cancelled))
         scene.office.lost.add(1)
         attempts[0].stop("canceled")
@@ -88,8 +89,9 @@ async def test_the_context_of_a_batch_acts_for_no_job() -> None:
         attempts[1].stop("canceled")
         seen.append((ctx.lease_lost, ctx.cancelled))
 
-    attempts = scene.attempts("{}", "{}")
+    attempts = scene.attempts("{}", "{}", previous={"outcome": "released"})
     await scene.call(attempts)
+    assert before == [True]
     assert seen == [("me", 1, True, False, False), (False, False), (True, True)]
 
 
