@@ -73,7 +73,7 @@ class Batch(HandlerCall):
         """
         assert isinstance(handler.parameters, BatchParameters)  # noqa: S101 - a handler of batches has them
         for one in self.attempts:
-            if one.begun and one.stopped is None:
+            if one.begun:
                 try:
                     self._jobs[one] = _job(one, handler)
                 except Exception as error:  # noqa: BLE001 - any is that job's own

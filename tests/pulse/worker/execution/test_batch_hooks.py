@@ -81,6 +81,7 @@ async def test_the_context_of_a_batch_acts_for_no_job() -> None:
             with pytest.raises(pulse.PulseError, match=r"a batch has no .*: each job of it has its own, job\.ctx"):
                 refused()
         before.append(ctx.previous is jobs[0].ctx.previous is not None)
+        before.append(ctx.occurrence == jobs[0].ctx.occurrence is not None)
         seen.append((ctx.worker, ctx.attempt, ctx.deadline == jobs[0].ctx.deadline, ctx.lease_lost, ctx.cancelled))
         scene.office.lost.add(1)
         attempts[0].stop("canceled")
@@ -89,9 +90,9 @@ async def test_the_context_of_a_batch_acts_for_no_job() -> None:
         attempts[1].stop("canceled")
         seen.append((ctx.lease_lost, ctx.cancelled))
 
-    attempts = scene.attempts("{}", "{}", previous={"outcome": "released"})
+    attempts = scene.attempts("{}", "{}", previous={"outcome": "released"}, occurrence=5.0)
     await scene.call(attempts)
-    assert before == [True]
+    assert before == [True, True]
     assert seen == [("me", 1, True, False, False), (False, False), (True, True)]
 
 
