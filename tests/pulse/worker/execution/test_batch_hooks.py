@@ -31,16 +31,18 @@ def anyio_backend(request: pytest.FixtureRequest) -> str:
 
 
 async def test_middleware_sees_the_batch() -> None:
-    scene, seen = Scene(), list[Any]()
+    scene, seen, contexts = Scene(), list[Any](), list[pulse.Context]()
 
     @scene.app.middleware
     async def around(ctx: pulse.Context, call_next: pulse.CallNext) -> object:
+        contexts.append(ctx)
         seen.append((ctx.job_id, ctx.name, ctx.topic, ctx.args, [job.args for job in ctx.batch]))
         results = await call_next()
         return [f"{one}!" for one in results]
 
     @scene.app.handler("n", batch=10)
     async def index(jobs: Jobs) -> list[int]:
+        assert pulse.current() is contexts[0]
         seen.append(pulse.current().batch == tuple(jobs))
         return [1 for _ in jobs]
 

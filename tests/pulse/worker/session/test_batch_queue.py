@@ -130,7 +130,9 @@ def test_jobs_of_another_handler_or_with_another_time_limit_are_in_another_batch
 def test_a_job_that_was_tried_before_starts_alone_and_at_once(more: dict[str, Any]) -> None:
     desk = Desk(9)
     desk.assign("abcd", 0.0, **more)
-    assert desk.started() == "a,b,c,d"
+    attempts = desk.start()
+    assert [desk.letters[one.job.id] for one in attempts] == ["a", "b", "c", "d"]
+    assert [one.batch is not None and one.batch.attempts for one in attempts] == [(one,) for one in attempts]
 
 
 @pytest.mark.parametrize("more", [{}, {"attempt": 3, "tries": 1}, {"traceparent": "x"}])
@@ -283,8 +285,11 @@ class TestGoingBack:
         desk = Desk(2)
         desk.assign("ab", 0.0, attempt=2)
         desk.ledger.put_back(desk.start())
-        assert desk.started() == "a,b"
+        first, second = desk.start()
+        assert [one.batch is not None and one.batch.attempts for one in (first, second)] == [(first,), (second,)]
         assert desk.ledger.running == 2
+        desk.ledger.ended(first, Outcome("ok", None))
+        assert desk.ledger.running == 1
 
     def test_who_was_stopped_meanwhile_is_left_out(self) -> None:
         desk = Desk(1)
