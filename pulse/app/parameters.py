@@ -186,8 +186,6 @@ class BatchParameters(Parameters):
             ArgumentError: The handler does not take them. Names the place, not the value, which may be a secret.
         """
         self._check_filled()
-        if self.kind is Any:
-            return given
         try:
             return json_text.as_type(given, self.kind, "args")
         except json_text.NotOfTypeError as error:
@@ -197,8 +195,7 @@ class BatchParameters(Parameters):
         self._check_filled()
         try:
             found = json_text.to_json(value, "args")
-            if self.kind is not Any:
-                json_text.as_type(found, self.kind, "args", shown=True)
+            json_text.as_type(found, self.kind, "args", shown=True)
         except json_text.NotOfTypeError as error:
             raise ArgumentError(str(error)) from None
         if not isinstance(found, dict):
