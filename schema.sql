@@ -44,7 +44,7 @@ CREATE TABLE pulse.schema_version (
     installed_at timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 
-INSERT INTO pulse.schema_version (version, release) VALUES (1, '0.1.0.dev6');
+INSERT INTO pulse.schema_version (version, release) VALUES (1, '0.1.0.dev7');
 
 CREATE TYPE pulse.job_status AS ENUM ('PENDING', 'RUNNING', 'COMPLETED', 'RETRYING', 'DEAD_LETTERED', 'CANCELED');
 
@@ -77,6 +77,8 @@ CREATE TABLE pulse.jobs (
     checkpoint   jsonb,                             -- what ctx.checkpoint saved, for the next attempt
     last_error   text,
     traceparent  text,                              -- W3C, of the span that submitted it; checked where it is submitted
+    unique_key   text,                              -- no other job has it meanwhile ...
+    unique_until text,                              -- ... that is until it starts first, or ends; NULL: it has given the key away
 
     CONSTRAINT jobs_lease CHECK ((status = 'RUNNING') = (locked_by IS NOT NULL)
                              AND (status = 'RUNNING') = (lease_until IS NOT NULL)),
@@ -94,7 +96,10 @@ CREATE TABLE pulse.jobs (
     CONSTRAINT jobs_timeout CHECK (timeout_s > 0 AND timeout_s <= 1e9),
     CONSTRAINT jobs_topic CHECK (length(topic) BETWEEN 1 AND 200),
     CONSTRAINT jobs_name CHECK (length(name) BETWEEN 1 AND 200),
-    CONSTRAINT jobs_args CHECK (jsonb_typeof(args) = 'object')
+    CONSTRAINT jobs_args CHECK (jsonb_typeof(args) = 'object'),
+    -- 500 characters of 4 bytes fit into an entry of an index.
+    CONSTRAINT jobs_unique CHECK ((unique_key IS NOT NULL OR unique_until IS NULL) AND length(unique_key) BETWEEN 1 AND 500
+                              AND unique_until IN ('start', 'end'))
 ) WITH (
     -- Room on the page for the new versions that heartbeats write: without it 4 % of them were HOT, with it 64 to 98 %.
     fillfactor = 70,
@@ -109,6 +114,10 @@ CREATE INDEX idx_jobs_held ON pulse.jobs (schedule_id, occurrence) WHERE status 
 -- Jobs that came back from a claim because no worker has their handler: nearly always empty.
 CREATE INDEX idx_jobs_unhandled ON pulse.jobs (topic, name)
     WHERE status IN ('PENDING', 'RETRYING') AND last_error LIKE 'no handler named %';
+-- A key is taken by an INSERT, and given back by moves; no move takes one. So no claim, retry, snooze or give-back meets this index:
+-- attempts never returns to 0, and an operator's retry sets unique_until to NULL.
+CREATE UNIQUE INDEX idx_jobs_unique ON pulse.jobs (unique_key)
+    WHERE unique_until IS NOT NULL AND status IN ('PENDING', 'RUNNING', 'RETRYING') AND (unique_until = 'end' OR attempts = 0);
 CREATE INDEX idx_jobs_expiry ON pulse.jobs (expires_at) WHERE expires_at IS NOT NULL AND status IN ('PENDING', 'RETRYING');
 
 -- Lists are in the order of ids of version 7, which begin with their time of creation: so no index on submitted_at is needed,
@@ -605,6 +614,101 @@ BEGIN
 END
 $$;
 
+-- What is wrong with the unique key of a job, in one line; NULL: nothing.
+CREATE FUNCTION pulse.unique_problem(unique_key text, unique_until text, on_conflict text) RETURNS text
+LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT CASE
+        WHEN unique_key IS NULL THEN CASE WHEN num_nonnulls(unique_until, on_conflict) > 0
+            THEN 'unique_until or on_conflict is given; they are allowed with unique_key only' END
+        WHEN length(unique_key) NOT BETWEEN 1 AND 500 THEN format('unique_key is %L; 1 to 500 characters are allowed', left(unique_key, 50))
+        WHEN unique_until NOT IN ('start', 'end') THEN format('unique_until is %L; allowed are start, end', left(unique_until, 50))
+        WHEN on_conflict NOT IN ('skip', 'replace', 'error')
+            THEN format('on_conflict is %L; allowed are skip, replace, error', left(on_conflict, 50)) END
+$$;
+
+-- The job that is there instead of a new one with this id and key: the same submit, stored before, or the job that has the key.
+-- With `replace` it gets the new args and times, if it waits. No row: the key is free again. It has its owner's rights, for
+-- roles that may submit but neither read nor change jobs: who knows a key learns the id of its job, and may replace its args, which
+-- is what a submit is for. Only they may call it.
+CREATE FUNCTION pulse.unique_holder(
+    id uuid, name text, topic text, args jsonb, next_run_at timestamptz, expires_at timestamptz, unique_key text, on_conflict text
+) RETURNS TABLE (job_id uuid, level_topic text, level_priority smallint, due_at timestamptz)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+DECLARE
+    other record;
+BEGIN
+    SELECT j.name, j.topic, j.args, j.unique_key INTO other FROM pulse.jobs j WHERE j.id = unique_holder.id;
+    IF FOUND THEN  -- its args may have been replaced since
+        IF (other.name, other.topic) IS DISTINCT FROM (unique_holder.name, unique_holder.topic)
+           OR other.unique_key IS DISTINCT FROM unique_holder.unique_key AND other.args <> unique_holder.args THEN
+            RAISE EXCEPTION 'job % exists already with another name, topic or args', unique_holder.id USING ERRCODE = 'unique_violation';
+        END IF;
+        RETURN QUERY SELECT unique_holder.id, NULL::text, NULL::smallint, NULL::timestamptz;
+        RETURN;
+    END IF;
+    IF on_conflict = 'replace' THEN
+        RETURN QUERY UPDATE pulse.jobs j
+        SET args = unique_holder.args, expires_at = unique_holder.expires_at,  -- a job that is held back stays so
+            next_run_at = CASE WHEN j.next_run_at < '9999-12-30 00:00+00' THEN unique_holder.next_run_at ELSE j.next_run_at END
+        WHERE j.unique_key = unique_holder.unique_key AND j.unique_until IS NOT NULL AND j.status IN ('PENDING', 'RETRYING')
+          AND (j.unique_until = 'end' OR j.attempts = 0) AND j.name = unique_holder.name
+        RETURNING j.id, j.topic, j.priority, j.next_run_at;
+        IF FOUND THEN
+            RETURN;
+        END IF;
+    END IF;
+    SELECT j.id, j.name INTO other FROM pulse.jobs j
+    WHERE j.unique_key = unique_holder.unique_key AND j.unique_until IS NOT NULL AND j.status IN ('PENDING', 'RUNNING', 'RETRYING')
+      AND (j.unique_until = 'end' OR j.attempts = 0);
+    IF NOT FOUND THEN
+        RETURN;
+    END IF;
+    IF on_conflict = 'error' THEN
+        RAISE EXCEPTION 'unique key % belongs to job %', quote_literal(unique_key), other.id USING ERRCODE = 'unique_violation';
+    END IF;
+    IF on_conflict = 'replace' AND other.name <> unique_holder.name THEN
+        RAISE EXCEPTION 'unique key % belongs to job % of another handler; only one of the same handler can be replaced',
+            quote_literal(unique_key), other.id USING ERRCODE = 'unique_violation';
+    END IF;
+    RETURN QUERY SELECT other.id, NULL::text, NULL::smallint, NULL::timestamptz;
+END
+$$;
+
+REVOKE ALL ON FUNCTION pulse.unique_holder(uuid, text, text, jsonb, timestamptz, timestamptz, text, text) FROM PUBLIC;
+
+-- Insert a job that has a unique key, and whose options are resolved and checked; on_conflict says what happens if the key is taken.
+-- Returns the given id, or the id of the job that has the key; and where it waits, if it is new or was changed.
+CREATE FUNCTION pulse.insert_unique(
+    id uuid, name text, topic text, args jsonb, priority int, next_run_at timestamptz, max_attempts int, timeout_s float8,
+    expires_at timestamptz, traceparent text, unique_key text, unique_until text, on_conflict text
+) RETURNS TABLE (job_id uuid, level_topic text, level_priority smallint, due_at timestamptz)
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    most_rounds constant int := 20;                 -- the key changes hands between two statements: rare once, and unheard of twice
+BEGIN
+    FOR round IN 1..most_rounds LOOP
+        INSERT INTO pulse.jobs (id, name, topic, args, priority, next_run_at, max_attempts, timeout_s, expires_at, traceparent, unique_key,
+                                unique_until)
+        VALUES (insert_unique.id, insert_unique.name, insert_unique.topic, insert_unique.args, insert_unique.priority,
+                insert_unique.next_run_at, insert_unique.max_attempts, insert_unique.timeout_s, insert_unique.expires_at,
+                insert_unique.traceparent, insert_unique.unique_key, coalesce(insert_unique.unique_until, 'end'))
+        ON CONFLICT DO NOTHING;  -- waits for a transaction that has inserted the same key
+        IF FOUND THEN
+            RETURN QUERY SELECT insert_unique.id, insert_unique.topic, insert_unique.priority::smallint, insert_unique.next_run_at;
+            RETURN;
+        END IF;
+        RETURN QUERY SELECT h.* FROM pulse.unique_holder(insert_unique.id, insert_unique.name, insert_unique.topic, insert_unique.args,
+            insert_unique.next_run_at, insert_unique.expires_at, insert_unique.unique_key, coalesce(insert_unique.on_conflict, 'skip')) AS h;
+        IF FOUND THEN
+            RETURN;
+        END IF;
+    END LOOP;
+    RAISE EXCEPTION 'job % is not stored, without an error: a trigger or a rule that is not pulse''s drops it', insert_unique.id
+        USING ERRCODE = 'no_data_found';
+END
+$$;
+
 -- The options of one job: its own, else its handler's, else its topic's, else the server's. For many rows it costs a fifth more
 -- than joins do, so pulse.submit_many and the statements of the server have the joins written out (fragment resolved_options in
 -- pulse/store/sql/submit.sql). BEGIN ATOMIC binds names when the function is created: it needs no search_path, and
@@ -630,22 +734,27 @@ DECLARE
     began timestamptz := clock_timestamp();
     made  uuid[];
     fresh bigint;
+    plain bigint;
+    keyed boolean;
+    one   record;
     bad   text;
 BEGIN
     IF jobs IS NULL OR jsonb_typeof(jobs) <> 'array' THEN
         RAISE EXCEPTION 'jobs must be a JSON array of objects, not %', coalesce(jsonb_typeof(jobs), 'NULL')
             USING ERRCODE = 'invalid_parameter_value';
     END IF;
-    SELECT jsonb_typeof(job) INTO bad FROM jsonb_array_elements(jobs) AS job WHERE jsonb_typeof(job) <> 'object' LIMIT 1;
+    SELECT min(jsonb_typeof(job)) FILTER (WHERE jsonb_typeof(job) <> 'object'),
+           coalesce(bool_or(job ?| ARRAY['unique_key', 'unique_until', 'on_conflict']), false)
+    INTO bad, keyed FROM jsonb_array_elements(jobs) AS job;
     IF bad IS NOT NULL THEN
         RAISE EXCEPTION 'jobs must be a JSON array of objects, and one of them is of type %', bad
             USING ERRCODE = 'invalid_parameter_value';
     END IF;
     SELECT k INTO bad FROM jsonb_array_elements(jobs) AS job, jsonb_object_keys(job) AS k
         WHERE k <> ALL (ARRAY['name', 'args', 'topic', 'priority', 'run_at', 'max_attempts', 'timeout_s', 'id', 'expires_at',
-                            'expires_in_s', 'traceparent', 'delay_s']) LIMIT 1;
+                            'expires_in_s', 'traceparent', 'delay_s', 'unique_key', 'unique_until', 'on_conflict']) LIMIT 1;
     IF bad IS NOT NULL THEN
-        RAISE EXCEPTION 'unknown key "%" in a job; allowed are name, args, topic, priority, run_at, max_attempts, timeout_s, id, expires_at, expires_in_s, traceparent, delay_s', bad
+        RAISE EXCEPTION 'unknown key "%" in a job; allowed are name, args, topic, priority, run_at, max_attempts, timeout_s, id, expires_at, expires_in_s, traceparent, delay_s, unique_key, unique_until, on_conflict', bad
             USING ERRCODE = 'invalid_parameter_value';
     END IF;
 
@@ -663,12 +772,20 @@ BEGIN
     IF bad IS NOT NULL THEN
         RAISE EXCEPTION 'traceparent is %; one of W3C Trace Context is allowed', quote_literal(bad) USING ERRCODE = 'invalid_parameter_value';
     END IF;
+    IF keyed THEN
+        SELECT p.problem INTO bad FROM jsonb_array_elements(jobs) AS e(job)
+        CROSS JOIN LATERAL pulse.unique_problem(e.job->>'unique_key', e.job->>'unique_until', e.job->>'on_conflict') AS p(problem)
+        WHERE p.problem IS NOT NULL LIMIT 1;
+        IF bad IS NOT NULL THEN
+            RAISE EXCEPTION '%', bad USING ERRCODE = 'invalid_parameter_value';
+        END IF;
+    END IF;
 
     WITH given AS MATERIALIZED (
         SELECT coalesce(g.id, pulse.uuid7()) AS id, g.name, coalesce(g.args, '{}') AS args, g.topic, coalesce(g.priority, 0) AS priority,
                coalesce(g.run_at, began + coalesce(g.delay_s, 0) * interval '1 second') AS run_at, g.max_attempts, g.timeout_s,
                coalesce(g.expires_at, began + g.expires_in_s * interval '1 second') AS expires_at,
-               g.traceparent, e.place
+               g.traceparent, e.place, e.job->>'unique_key' IS NULL AS is_plain
         FROM jsonb_array_elements(jobs) WITH ORDINALITY AS e(job, place)
         CROSS JOIN LATERAL jsonb_to_record(e.job) AS g(
             id uuid, name text, args jsonb, topic text, priority smallint, run_at timestamptz, max_attempts int, timeout_s float8,
@@ -683,24 +800,51 @@ BEGIN
         FROM given g
         LEFT JOIN pulse.handlers h ON h.name = g.name
         LEFT JOIN pulse.topics t ON t.topic = coalesce(g.topic, h.topic, 'default')
+        WHERE g.is_plain
         ORDER BY g.id
         ON CONFLICT DO NOTHING  -- and RETURNING no column: who may only submit may read none
         RETURNING 1
     )
-    SELECT array_agg(g.id ORDER BY g.place), (SELECT count(*) FROM put) INTO made, fresh FROM given g;
+    SELECT array_agg(g.id ORDER BY g.place), count(*) FILTER (WHERE g.is_plain), (SELECT count(*) FROM put)
+    INTO made, plain, fresh FROM given g;
 
     -- An id that was there already is the same job when name, topic and args are the same, and a conflict otherwise.
-    IF fresh < cardinality(made) THEN
+    IF fresh < plain THEN
         SELECT g.id::text INTO bad
         FROM jsonb_array_elements(jobs) AS e(job)
         CROSS JOIN LATERAL jsonb_to_record(e.job) AS g(id uuid, name text, args jsonb, topic text)
         LEFT JOIN pulse.handlers h ON h.name = g.name
-        WHERE g.id IS NOT NULL
+        WHERE g.id IS NOT NULL AND e.job->>'unique_key' IS NULL
           AND NOT pulse.is_stored(g.id, g.name, coalesce(g.topic, h.topic, 'default'), coalesce(g.args, '{}'))
         LIMIT 1;
         IF bad IS NOT NULL THEN
             RAISE EXCEPTION 'job % exists already with another name, topic or args', bad USING ERRCODE = 'unique_violation';
         END IF;
+    END IF;
+    IF keyed THEN
+        FOR one IN  -- in the order of keys: two calls with the same keys in another order wait for each other, but never in a circle
+            SELECT e.place, u.job_id, u.level_topic
+            FROM (
+                SELECT e.place, g.name, o.topic, coalesce(g.args, '{}') AS args, coalesce(g.priority, 0) AS priority,
+                       coalesce(g.run_at, began + coalesce(g.delay_s, 0) * interval '1 second')
+                           + (e.place - 1) * interval '1 microsecond' AS run_at,
+                       o.max_attempts, o.timeout_s, coalesce(g.expires_at, began + g.expires_in_s * interval '1 second') AS expires_at,
+                       g.traceparent, g.unique_key, g.unique_until, g.on_conflict
+                FROM jsonb_array_elements(jobs) WITH ORDINALITY AS e(job, place)
+                CROSS JOIN LATERAL jsonb_to_record(e.job) AS g(
+                    name text, args jsonb, topic text, priority smallint, run_at timestamptz, max_attempts int, timeout_s float8,
+                    expires_at timestamptz, expires_in_s float8, traceparent text, delay_s float8, unique_key text, unique_until text,
+                    on_conflict text)
+                CROSS JOIN LATERAL pulse.resolved_options(g.name, g.topic, g.max_attempts, g.timeout_s) AS o
+                WHERE g.unique_key IS NOT NULL
+                ORDER BY g.unique_key, e.place
+            ) AS e
+            CROSS JOIN LATERAL pulse.insert_unique(made[e.place], e.name, e.topic, e.args, e.priority, e.run_at, e.max_attempts,
+                e.timeout_s, e.expires_at, e.traceparent, e.unique_key, e.unique_until, e.on_conflict) AS u
+        LOOP
+            made[one.place] := one.job_id;
+            fresh := fresh + (one.level_topic IS NOT NULL)::int;
+        END LOOP;
     END IF;
     IF fresh > 0 THEN
         PERFORM pulse.notify_work();
@@ -711,17 +855,19 @@ $$;
 
 -- Submit one job from SQL, in any language, inside the caller's own transaction. Returns its id.
 -- NULL means: the handler, else the topic, else the server decides. The same id with the same name, topic and args is the
--- same job, so a submit whose answer was lost can be repeated.
+-- same job, so a submit whose answer was lost can be repeated. With unique_key it may return the id of the job that has the key.
 CREATE FUNCTION pulse.submit(
     name text, args jsonb DEFAULT '{}', topic text DEFAULT NULL, priority int DEFAULT 0, run_at timestamptz DEFAULT NULL,
     max_attempts int DEFAULT NULL, timeout_s float8 DEFAULT NULL, id uuid DEFAULT NULL, expires_at timestamptz DEFAULT NULL,
-    expires_in_s float8 DEFAULT NULL, traceparent text DEFAULT NULL, delay_s float8 DEFAULT NULL
+    expires_in_s float8 DEFAULT NULL, traceparent text DEFAULT NULL, delay_s float8 DEFAULT NULL,
+    unique_key text DEFAULT NULL, unique_until text DEFAULT NULL, on_conflict text DEFAULT NULL
 ) RETURNS uuid
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
-    made uuid := coalesce(submit.id, pulse.uuid7());
-    bad  text;
+    made  uuid := coalesce(submit.id, pulse.uuid7());
+    other record;
+    bad   text;
 BEGIN
     IF submit.name IS NULL OR length(submit.name) NOT BETWEEN 1 AND 200 THEN
         RAISE EXCEPTION 'name is %; 1 to 200 characters are allowed', coalesce(quote_literal(left(submit.name, 50)), 'NULL')
@@ -744,6 +890,23 @@ BEGIN
     IF submit.traceparent !~ '^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$' THEN
         RAISE EXCEPTION 'traceparent is %; one of W3C Trace Context is allowed', quote_literal(left(submit.traceparent, 80))
             USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+
+    IF num_nonnulls(submit.unique_key, submit.unique_until, submit.on_conflict) > 0 THEN
+        bad := pulse.unique_problem(submit.unique_key, submit.unique_until, submit.on_conflict);
+        IF bad IS NOT NULL THEN
+            RAISE EXCEPTION '%', bad USING ERRCODE = 'invalid_parameter_value';
+        END IF;
+        SELECT u.* INTO other
+        FROM pulse.resolved_options(submit.name, submit.topic, submit.max_attempts, submit.timeout_s) AS o
+        CROSS JOIN LATERAL pulse.insert_unique(made, submit.name, o.topic, submit.args, coalesce(submit.priority, 0),
+            coalesce(submit.run_at, clock_timestamp() + coalesce(submit.delay_s, 0) * interval '1 second'), o.max_attempts, o.timeout_s,
+            coalesce(submit.expires_at, clock_timestamp() + submit.expires_in_s * interval '1 second'), submit.traceparent,
+            submit.unique_key, submit.unique_until, submit.on_conflict) AS u;
+        IF other.level_topic IS NOT NULL THEN
+            PERFORM pulse.notify_work();
+        END IF;
+        RETURN other.job_id;
     END IF;
 
     INSERT INTO pulse.jobs (id, name, topic, args, priority, next_run_at, max_attempts, timeout_s, expires_at, traceparent)

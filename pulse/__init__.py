@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from pulse.client.records import Changed, JobPage, Reason, SchedulePage, Stack, Why
     from pulse.client.requests import JobOptions, NewJob
     from pulse.client.schedule_requests import ScheduleOptions
+    from pulse.common.ids import JobId
     from pulse.errors import (
         BadRequestError,
         ConflictError,
@@ -89,6 +90,7 @@ __all__ = [
     "HistoryEntry",
     "InvalidTransitionError",
     "Job",
+    "JobId",
     "JobOptions",
     "JobPage",
     "NewJob",
@@ -160,6 +162,7 @@ _MODULES: Final = {
     "pulse.client.control_requests": ("TopicOptions",),
     "pulse.client.requests": ("JobOptions", "NewJob"),
     "pulse.client.schedule_requests": ("ScheduleOptions",),
+    "pulse.common.ids": ("JobId",),
     "pulse.protocol.stats": ("Stats", "TopicStats"),
     "pulse.sql": ("sql",),
 }

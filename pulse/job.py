@@ -138,6 +138,9 @@ class Job:
         uncharged: Attempts that do not use up the retry budget; charged are ``attempts - uncharged``.
         ran_by: Of a completed job: identity of the worker that completed it, of which ``process`` is the readable part.
         expires_at: If it has not started by then, it becomes a dead letter.
+        unique_key: The key that it was submitted with. No other job has it until this one starts or ends.
+        unique_until: Which of the two, ``start`` or ``end``; None: another job may have the key, since an operator has
+            retried this one.
         history: Every attempt that did not simply succeed, and completed ones before a retry, oldest first; filled by
             ``get`` and ``wait``.
         concealed: Whether args, result and progress are hidden, since the reader lacks the role ``client``.
@@ -168,6 +171,8 @@ class Job:
     locked_by: str | None = None
     ran_by: str | None = None
     schedule_id: UUID | None = None
+    unique_key: str | None = None
+    unique_until: str | None = None
     history: tuple[HistoryEntry, ...] = field(default=())
     concealed: bool = False
     hosts: Mapping[str, str] = field(default_factory=dict[str, str])

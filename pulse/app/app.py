@@ -130,6 +130,7 @@ class App:
         batch: int | None = None,
         batch_wait_s: float | None = None,
         middleware: Sequence[Middleware] = (),
+        unique_by: Callable[..., str | None] | None = None,
     ) -> Callable[[FunctionT], FunctionT]:
         """
         Register a function as the handler of the jobs called *name*.
@@ -156,6 +157,8 @@ class App:
             batch_wait_s: How long the first job of a batch waits for more, 0 to 60 seconds; 0.05 without it.
             middleware: Functions around each of its attempts, inside those of ``App.middleware``; the first is the
                 outermost.
+            unique_by: A function of some of its arguments, by their names, that returns the unique key of a job, or
+                None: it has none. For submits that have the function, and not only its name.
 
         Raises:
             HandlerError: The function cannot be a handler, an option is out of range, or the name is taken.
@@ -180,6 +183,7 @@ class App:
                 batch=batch,
                 batch_wait_s=batch_wait_s,
                 middleware=middleware,
+                unique_by=unique_by,
             )
             self._add(handler)
             return function

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Concatenate, Generic, ParamSpec, TypeAlias, TypeVar, cast, overload
 
 from pulse.app.context import Context
-from pulse.app.handler import handler_of
+from pulse.app.handler import Handler, handler_of
 from pulse.app.parameters import ArgumentError
 from pulse.common.wire_values import args_text
 from pulse.errors import BadRequestError, HandlerError
@@ -32,7 +32,8 @@ class Call(Generic[ResultT_co]):
     Attributes:
         name: The name of the handler.
         args: Its arguments, a JSON object.
-        options: Those of a submit that the handler declares: ``topic``, ``max_attempts``, ``timeout_s``.
+        options: Those of a submit that the handler declares: ``topic``, ``max_attempts``, ``timeout_s``; and
+            ``unique``, its ``unique_by`` of these arguments.
     """
 
     name: str
@@ -76,7 +77,7 @@ def call(handler: Callable[..., Any], /, *args: object, **kwargs: object) -> Cal
         raise HandlerError(f"{handler}: a call needs the function itself, not its name")
     found = handler_of(handler)
     try:
-        return Call(found.name, args_text(found.parameters.bound(args, kwargs)), found.submit_options)
+        return _made(found, found.parameters.bound(args, kwargs))
     except (ArgumentError, BadRequestError) as error:
         if any(isinstance(one, Context) for one in args):  # type checkers cannot refuse it
             raise BadRequestError(f"{found.name}: a call leaves the context out; the worker gives its own") from None
@@ -103,9 +104,16 @@ def resolve_call(handler: HandlerRef, args: object) -> Call[Any]:
     if isinstance(handler, str):
         return Call(handler, args_text(args))
     found = handler_of(handler)
-    if args is None or isinstance(args, Mapping):
-        try:
-            args = found.parameters.encoded({} if args is None else cast("Mapping[str, object]", args))
-        except ArgumentError as error:
-            raise BadRequestError(f"{found.name}: {error}") from None
-    return Call(found.name, args_text(args), found.submit_options)
+    if args is not None and not isinstance(args, Mapping):
+        return Call(found.name, args_text(args))  # which refuses them
+    try:
+        given = found.parameters.encoded({} if args is None else cast("Mapping[str, object]", args))
+    except ArgumentError as error:
+        raise BadRequestError(f"{found.name}: {error}") from None
+    return _made(found, given)
+
+
+def _made(found: Handler, args: Mapping[str, object]) -> Call[Any]:
+    """A call of *found* with args that it takes."""
+    text, key = args_text(args), found.unique_key(args)
+    return Call(found.name, text, found.submit_options if key is None else {**found.submit_options, "unique": key})

@@ -11,7 +11,7 @@ import math
 import re
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeGuard
 
@@ -23,18 +23,20 @@ from pulse.app.hooks.registry import FailureHook, Hooks
 from pulse.app.parameters import BatchParameters, Parameters, batch_kind, resolved
 from pulse.app.retry_on import RetryOn, check_retry_on
 from pulse.common.backoff import ALLOWED, is_backoff
-from pulse.errors import HandlerError
+from pulse.errors import BadRequestError, HandlerError
 from pulse.security.codec import Codec
 
 __all__ = ["Handler", "make_handler", "name_of"]
 
 MAX_NAME: Final = 200  # characters; as in the database
+MAX_KEY: Final = 500  # as in the database
 MAX_TRIES: Final = 10_000  # as in the database
 MAX_SECONDS: Final = 1e9  # as on the wire
 MAX_BYTES: Final = 2**60  # far beyond any machine, and below what the kernel takes
 MAX_BATCH: Final = 1000  # a call gains nothing beyond, and a crash of its process is charged to all of its jobs
 MAX_BATCH_WAIT_S: Final = 60.0  # the jobs are held meanwhile: no other worker can have them
 BATCH_WAIT_S: Final = 0.05  # longer than a claim takes, too short to notice
+_BY_NAME: Final = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 _HANDLERS: Final = "__pulse_handlers__"  # on the function: by each name that it was registered under, how to find it
 # The annotation of a name that exists for type checkers only cannot be evaluated: compare its text.
 _WRITTEN_CONTEXT: Final = re.compile(r"(?:^|[^\w.])(?:pulse\.)?Context(?:$|[^\w.])")
@@ -60,6 +62,7 @@ class Handler:
         max_cpu_s: Processor time of that process.
         batch: Most jobs of one call; None: each job has a call of its own.
         batch_wait_s: Longest wait of the first of them for more.
+        unique_by: Makes the unique key of a job from its arguments, by their names; None: its jobs have none.
         codec: Its app's.
         middleware: Its own, inside its app's.
         layers: All that wraps it; None: nothing does.
@@ -85,6 +88,7 @@ class Handler:
     max_cpu_s: float | None = None
     batch: int | None = None
     batch_wait_s: float | None = None
+    unique_by: Callable[..., str | None] | None = None
     codec: Codec | None = None
     middleware: tuple[Middleware, ...] = ()
     layers: Layers | None = None
@@ -97,6 +101,22 @@ class Handler:
         """The declared options that a submit has, too: with the function in hand, no worker needs to have told them."""
         values = {"topic": self.topic, "max_attempts": self.max_attempts, "timeout_s": self.timeout_s}
         return {key: value for key, value in values.items() if value is not None}
+
+    def unique_key(self, args: Mapping[str, object]) -> str | None:
+        """
+        The unique key of a job with *args*, as ``unique_by`` makes it from what the function would get.
+
+        Raises:
+            BadRequestError: It makes something else.
+        """
+        if self.unique_by is None:
+            return None
+        given = self.parameters.complete(args)
+        key: object = self.unique_by(**{name: given[name] for name in inspect.signature(self.unique_by).parameters})
+        if key is None or (isinstance(key, str) and 1 <= len(key) <= MAX_KEY):
+            return key
+        allowed = f"text of 1 to {MAX_KEY} characters is allowed, or None"
+        raise BadRequestError(f"{self.name}: unique_by gives {key!r:.100}; {allowed}")
 
     def declared(self) -> dict[str, object]:
         """The declared options, for the worker's hello."""
@@ -153,6 +173,8 @@ def make_handler(name: str, function: Callable[..., Any], **options: Any) -> Han
         check_retry_on(label, made.retry_on)
     _check_isolation(label, made.isolate, made.max_memory_bytes, made.max_cpu_s)
     _check_batch(label, made)
+    if made.unique_by is not None:
+        _check_unique_by(label, made.unique_by, made.parameters.names)
     return replace(
         made,
         batch_wait_s=_wait_s(made),
@@ -304,6 +326,18 @@ def _check_batch(label: str, handler: Handler) -> None:
 
 def _is_size(size: object) -> bool:
     return isinstance(size, int) and not isinstance(size, bool) and 1 <= size <= MAX_BATCH
+
+
+def _check_unique_by(label: str, unique_by: object, allowed: Sequence[str]) -> None:
+    if not callable(unique_by) or inspect.iscoroutinefunction(unique_by):
+        raise HandlerError(f"{label}: unique_by must be a plain function of its arguments, not {unique_by!r:.100}")
+    for parameter in inspect.signature(unique_by).parameters.values():
+        is_known = parameter.name in allowed and parameter.kind in _BY_NAME
+        if not is_known:
+            raise HandlerError(
+                f"{label}: unique_by takes {parameter.name!r}; parameters of the handler are allowed, by their names: "
+                f"{', '.join(allowed) or 'it has none'}"
+            )
 
 
 def _read(label: str, function: Callable[..., object]) -> tuple[str | None, Mapping[str, inspect.Parameter]]:

@@ -112,6 +112,16 @@ class Parameters:
                     raise ArgumentError(str(error)) from None
         return given
 
+    @property
+    def names(self) -> list[str]:
+        """The names of its parameters, in their order."""
+        return list(self._declared)
+
+    def complete(self, given: Mapping[str, object]) -> dict[str, Any]:
+        """Arguments that were converted to JSON, as the function would get them, with the defaults of the others."""
+        defaults = {name: one.default for name, one in self._declared.items() if name not in self._required}
+        return {**defaults, **self.decoded(dict(given))}
+
     def _check_names(self, given: Mapping[str, object]) -> None:
         if given.keys() == self._declared.keys():
             return
@@ -155,6 +165,15 @@ class BatchParameters(Parameters):
         except TypeError:
             return Any
         return kind if json_text.knows_type(kind) else Any
+
+    @property
+    def names(self) -> list[str]:
+        """What a function of a job's arguments may take: all of them, in one value."""
+        return ["args"]
+
+    def complete(self, given: Mapping[str, object]) -> dict[str, Any]:
+        """Args that were converted to JSON, as a job of the batch has them."""
+        return {"args": self.decoded(dict(given))}
 
     def bound(self, args: Sequence[object], kwargs: Mapping[str, object]) -> dict[str, object]:
         """

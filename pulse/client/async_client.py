@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from os import PathLike
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, Unpack, cast, overload
 from uuid import UUID
 
 import anyio
@@ -29,6 +29,7 @@ from pulse.client.records import Changed, JobPage, SchedulePage, Stack, Why
 from pulse.client.requests import JobFilters, JobOptions, NewJob, Request
 from pulse.client.schedule_requests import ScheduleChanges, ScheduleOptions
 from pulse.client.sealing import open_answer, seal_request
+from pulse.common.ids import JobId
 from pulse.common.json_text import JsonValue
 from pulse.common.wire_values import IdLike, TimeLike
 from pulse.job import Job, Schedule
@@ -140,7 +141,7 @@ class AsyncClient:
 
     async def submit(
         self, handler: HandlerRef, args: Mapping[str, object] | None = None, **options: Unpack[JobOptions]
-    ) -> UUID:
+    ) -> JobId:
         """
         Enqueue one job; returns once it is committed.
 
@@ -148,19 +149,21 @@ class AsyncClient:
             handler: ``pulse.call(resize, "a.png", width=64)``; or the function that was registered, whose parameters
                 judge *args*; or the handler's name.
             args: Its keyword arguments; anything that JSON can hold.
-            options: See ``JobOptions``: topic, priority, delay_s, run_at, max_attempts, timeout_s, expires_in_s, id ...
+            options: See ``JobOptions``: topic, priority, delay_s, run_at, max_attempts, timeout_s, expires_in_s, id,
+                unique ...
 
         Returns:
-            The job's id.
+            The job's id. With ``unique`` it may be the id of the job that has the key: then its ``is_new`` is False.
 
         Raises:
             BadRequestError: A value is not allowed; the message says which.
             TooLargeError: The args are longer than a frame may be; nothing was sent.
-            ConflictError: A job with this id exists, with another name, topic or args.
+            ConflictError: A job with this id exists, with another name, topic or args; or with this unique key, and
+                ``on_conflict`` is "error".
 
         """
         ids = await self.submit_many([{"name": handler, "args": args, **options}])
-        return ids[0]
+        return cast("JobId", ids[0])
 
     async def submit_many(self, jobs: Iterable[NewJob | Call[Any]]) -> list[UUID]:
         """
@@ -170,7 +173,7 @@ class AsyncClient:
             jobs: For each ``name``, ``args``, and the options of ``submit``; or a ``pulse.call(…)``.
 
         Returns:
-            Their ids, in the same order.
+            Their ids, in the same order; each is a ``JobId``, as of ``submit``.
 
         """
         request = self._sealed(requests.submit(jobs))

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Generic, TypedDict, TypeVar, cast
+from functools import partial
+from typing import Any, Final, Generic, Literal, TypedDict, TypeVar, cast
 from uuid import UUID
 
 from pulse.app.call import Call, HandlerRef, resolve_call
@@ -17,7 +18,7 @@ from pulse.app.handler import name_of
 from pulse.app.tracing import current_traceparent
 from pulse.client import records
 from pulse.client.records import Changed, JobPage, Stack, Why
-from pulse.common.ids import uuid7s
+from pulse.common.ids import JobId, uuid7s
 from pulse.common.wire_values import IdLike, TimeLike, as_id, unix_time, why_unsendable
 from pulse.errors import (
     BadRequestError,
@@ -53,6 +54,10 @@ class JobOptions(TypedDict, total=False):
         expires_at: That time instead: an aware datetime, or Unix seconds.
         id: UUID to submit under; the same id with the same name, topic and args is the same job.
         traceparent: W3C Trace Context that its attempts belong to; by default the current OpenTelemetry span's.
+        unique: Key that one job has at a time: while it does, others with the same key are not made.
+        unique_until: When the job gives its key away: "end", or already at its "start".
+        on_conflict: If another job has the key: "skip" keeps that one; "replace" gives it these args and times, if it
+            waits; "error" raises.
     """
 
     topic: str | None
@@ -65,6 +70,9 @@ class JobOptions(TypedDict, total=False):
     expires_at: TimeLike | None
     id: IdLike | None
     traceparent: str | None
+    unique: str | None
+    unique_until: Literal["start", "end"] | None
+    on_conflict: Literal["skip", "replace", "error"] | None
 
 
 class _JobName(TypedDict):
@@ -174,7 +182,8 @@ def submit(jobs: Iterable[NewJob | Call[Any]]) -> Request[list[UUID]]:
     nameless = [body for body in bodies if "id" not in body]
     for body, job_id in zip(nameless, uuid7s(len(nameless)), strict=True):
         body["id"] = job_id
-    return Request("submit", {"jobs": bodies}, submitted)
+    sent = [cast("bytes", body["id"]) for body in bodies]
+    return Request("submit", {"jobs": bodies}, partial(submitted, sent))
 
 
 def _check_list(jobs: object) -> None:
@@ -183,12 +192,25 @@ def _check_list(jobs: object) -> None:
         raise BadRequestError(f"submit: jobs must be a list of calls or mappings, not {kind.__name__}")
 
 
-def submitted(body: Mapping[str, object]) -> list[UUID]:
-    """The ids in the answer to submit; warns of names that no worker has a handler for."""
+def submitted(sent: Sequence[bytes], body: Mapping[str, object]) -> list[UUID]:
+    """The ids in the answer to a submit of the ids *sent*; warns of names that no worker has a handler for."""
     answer = answers.read(answers.Submitted, body)
     for unhandled in answer.unhandled:
         records.warn_of_unhandled(unhandled)
-    return [UUID(bytes=one) for one in answer.ids]
+    return job_ids(sent, answer.ids)
+
+
+def job_ids(sent: Sequence[bytes], answered: Sequence[bytes]) -> list[UUID]:
+    """
+    The ids *answered*, each a ``JobId``; it is new if it was *sent*. Typed as what callers have always got.
+
+    Raises:
+        ProtocolError: There are not as many.
+
+    """
+    if len(sent) != len(answered):
+        raise ProtocolError(f"submit: {len(sent)} jobs were sent, and {len(answered)} ids came back")
+    return [JobId(one, is_new=one == own) for own, one in zip(sent, answered, strict=True)]
 
 
 def get(job_id: IdLike) -> Request[Job]:
@@ -343,6 +365,8 @@ def _job_body(given: object) -> dict[str, object]:
         if "expires_in_s" in body:
             raise BadRequestError("submit: give expires_at or expires_in_s, not both")
         body["expires_at"] = unix_time(body["expires_at"], "expires_at")
+    if "unique" not in body and ("unique_until" in body or "on_conflict" in body):
+        raise BadRequestError("submit: unique_until or on_conflict is given; they are allowed with unique only")
     return body
 
 

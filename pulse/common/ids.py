@@ -8,6 +8,7 @@ import struct
 import time
 import uuid
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 _RANDOM: Final = (1 << 62) - 1
@@ -52,6 +53,25 @@ def short_ids(ids: Sequence[bytes]) -> list[str]:
     enough = (length for length in lengths if len({text[:length] for text in texts}) == different)
     length = next(enough, _ID_CHARACTERS)
     return [text[:length] for text in texts]
+
+
+class JobId(uuid.UUID):
+    """
+    The id that a submit answers with: a UUID like any other, that also says whether the job is new.
+
+    Attributes:
+        is_new: Whether it is the job that was submitted; False: the job that has its unique key.
+    """
+
+    __slots__ = ("is_new",)
+    is_new: bool
+
+    def __init__(self, identity: bytes, *, is_new: bool = True) -> None:
+        super().__init__(bytes=identity)
+        object.__setattr__(self, "is_new", is_new)  # a UUID refuses to be changed
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return partial(JobId, is_new=self.is_new), (self.bytes,)
 
 
 def uuid7() -> uuid.UUID:

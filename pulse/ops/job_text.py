@@ -9,8 +9,8 @@ from typing import Final
 import msgspec
 
 from pulse.common.text import printable
-from pulse.job import handler_process
-from pulse.protocol.answers import AttemptInfo
+from pulse.job import TERMINAL, handler_process
+from pulse.protocol.answers import AttemptInfo, JobInfo
 
 _INDENT: Final = 2
 
@@ -35,6 +35,13 @@ def where(identity: str, hosts: Mapping[str, str] = MappingProxyType({})) -> str
     """A worker's identity for people: its name, host and process; *hosts*: names of hosts by id."""
     process = handler_process(identity, hosts)
     return printable(identity if process is None else f"{process.worker} on {process.host}, pid {process.pid}")
+
+
+def unique_text(job: JobInfo) -> str:
+    """How long no other job gets the unique key of *job*."""
+    if job.status in TERMINAL or job.unique_until is None or (job.unique_until == "start" and job.attempts):
+        return "given away"
+    return f"until it {job.unique_until}s"
 
 
 def _signal_name(number: int) -> str:

@@ -45,9 +45,7 @@ class Stack(Struct, frozen=True):
     The stacks of a running job's process.
 
     Attributes:
-        worker: Identity of the worker that holds the job, as the dispatcher sees it.
-        pid: Its process id.
-        attempt: The number of the attempt.
+        worker: Identity of the worker that holds the job, as the dispatcher sees it; ``pid`` is its process.
         stack: The stacks of all threads of that process, as faulthandler prints them.
 
     """
@@ -106,6 +104,8 @@ class JobInfo(Struct, frozen=True):
     locked_by: str | None = None
     ran_by: str | None = None
     schedule_id: Id | None = None
+    unique_key: str | None = None
+    unique_until: str | None = None
     history: list[AttemptInfo] = []
     hosts: dict[str, str] = {}
 

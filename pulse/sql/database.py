@@ -48,9 +48,9 @@ class FallbackDatabase:
         self._turn = threading.Lock()
         renew_in_children(self)
 
-    def submit(self, document: str) -> None:
+    def submit(self, document: str, *, asks: bool = False) -> str | None:
         """
-        Submit the jobs of *document*, in a transaction of their own.
+        Submit the jobs of *document*, in a transaction of their own; see ``drivers.run``.
 
         Raises:
             NobodyAnswersError: The database cannot be reached, or did not answer in time: it may or may not have been
@@ -62,7 +62,7 @@ class FallbackDatabase:
         if not self._turn.acquire(timeout=self._limit_s):
             raise NobodyAnswersError(f"other threads wait for it, too ({time.monotonic() - began_s:.1f} s)")
         try:
-            self._connections.submit(document)
+            return self._connections.submit(document, asks=asks)
         except Exception as error:
             if not isinstance(error, (TransactionError, *self._connections.errors())):
                 raise
@@ -87,7 +87,7 @@ class FallbackDatabase:
 class _DatabaseConnection(Protocol):
     """What a driver has to do."""
 
-    def submit(self, document: str) -> None: ...
+    def submit(self, document: str, *, asks: bool) -> str | None: ...
 
     def errors(self) -> tuple[type[Exception], ...]:
         """Those that mean: it did not work, for a reason that is not in the jobs."""
@@ -116,23 +116,21 @@ class _OneConnection:
         self._connection: psycopg.Connection[Any] | None = None
         self._inherited: list[object] = []  # kept: what is collected would say goodbye on the parent's connection
 
-    def submit(self, document: str) -> None:
+    def submit(self, document: str, *, asks: bool) -> str | None:
         kept = self._connection
         if kept is not None:
             try:
-                self._run(kept, document)
+                return self._run(kept, document, asks=asks)
             except Exception:
                 if not kept.closed:
                     raise
-            else:
-                return
         self._connection = self._connect()  # again, if it was lost meanwhile: the ids make the second time harmless
-        self._run(self._connection, document)
+        return self._run(self._connection, document, asks=asks)
 
-    def _run(self, connection: psycopg.Connection[Any], document: str) -> None:
+    def _run(self, connection: psycopg.Connection[Any], document: str, *, asks: bool) -> str | None:
         with connection.transaction():
             connection.execute("SELECT set_config('statement_timeout', %s, true)", (self._limit_ms,))
-            drivers.run(connection, document)
+            return drivers.run(connection, document, asks=asks)
 
     def _connect(self) -> psycopg.Connection[Any]:
         import psycopg
@@ -170,21 +168,22 @@ class _NewConnections:
         self._url = as_url(dsn)
         self._limit_s = limit_s
 
-    def submit(self, document: str) -> None:
+    def submit(self, document: str, *, asks: bool) -> str | None:
         with ThreadPoolExecutor(1) as thread:  # a loop may run in this one
-            thread.submit(asyncio.run, self._run(document)).result()
+            return thread.submit(asyncio.run, self._run(document, asks=asks)).result()
 
-    async def _run(self, document: str) -> None:
+    async def _run(self, document: str, *, asks: bool) -> str | None:
         import asyncpg
 
         connection = await asyncpg.connect(
             self._url, timeout=CONNECT_S, command_timeout=self._limit_s, statement_cache_size=0
         )
         try:
-            await drivers.run_async(connection, document)
+            answered = await drivers.run_async(connection, document, asks=asks)
             await connection.close(timeout=CONNECT_S)
         finally:
             connection.terminate()
+        return answered
 
     def errors(self) -> tuple[type[Exception], ...]:
         import asyncpg

@@ -14,6 +14,7 @@ from uuid import UUID
 import msgpack
 import msgspec
 
+from pulse.client.requests import job_ids
 from pulse.common import json_text
 from pulse.common.invalid_field import invalid_field
 from pulse.common.text import iso
@@ -22,7 +23,7 @@ from pulse.errors import BadRequestError
 from pulse.protocol.fields import PATTERNS
 from pulse.protocol.requests import SubmittedJob
 
-__all__ = ["document_of", "ids_of"]
+__all__ = ["document_of", "has_keys", "ids_of"]
 
 _TIMES: Final = ("run_at", "expires_at")
 _decode: Final = msgspec.msgpack.Decoder(list[SubmittedJob]).decode
@@ -49,9 +50,20 @@ def document_of(body: Mapping[str, object]) -> str:
         raise BadRequestError(f"submit: {why_unsendable(jobs, error, 'jobs')}") from None
 
 
-def ids_of(body: Mapping[str, object]) -> list[UUID]:
-    """The ids of the jobs in the body of a request, in their order."""
-    return [UUID(bytes=job["id"]) for job in _jobs(body)]
+def ids_of(body: Mapping[str, object], answered: str | None) -> list[UUID]:
+    """
+    The ids of the jobs in the body of a request, in their order.
+
+    Args:
+        answered: What the database has said, if it was asked (``has_keys``).
+    """
+    sent = [job["id"] for job in _jobs(body)]
+    return job_ids(sent, sent if answered is None else [UUID(one).bytes for one in answered.split(",")])
+
+
+def has_keys(body: Mapping[str, object]) -> bool:
+    """Whether some of its jobs have unique keys: then the database says which ids they get."""
+    return any("unique" in job for job in _jobs(body))
 
 
 def _jobs(body: Mapping[str, object]) -> Sequence[Mapping[str, Any]]:
@@ -62,6 +74,8 @@ def _entry(job: Mapping[str, Any]) -> str:
     """One job as JSON; its args are JSON already."""
     entry = {key: value for key, value in job.items() if key != "args"}
     entry["id"] = str(UUID(bytes=job["id"]))
+    if "unique" in entry:
+        entry["unique_key"] = entry.pop("unique")
     for name in _TIMES:
         if name in entry:
             entry[name] = iso(entry[name])

@@ -17,7 +17,7 @@ import anyio.to_thread
 
 from pulse.errors import NobodyAnswersError
 from pulse.sql.database import CONNECT_S, FallbackDatabase
-from pulse.sql.document import document_of, ids_of
+from pulse.sql.document import document_of, has_keys, ids_of
 
 __all__ = ["AsyncFallback", "Fallback"]
 
@@ -125,7 +125,7 @@ class AsyncFallback:
 
 def _by_sql(database: FallbackDatabase, request: SubmitRequest, silence: NobodyAnswersError) -> list[UUID]:
     try:
-        database.submit(document_of(request.body))
+        answered = database.submit(document_of(request.body), asks=has_keys(request.body))
     except NobodyAnswersError as error:
         raise NobodyAnswersError(f"{silence.message}; nor does the database: {error.message}") from error
-    return ids_of(request.body)
+    return ids_of(request.body, answered)

@@ -1,23 +1,24 @@
 """
 The submits of ``pulse.sql``: the jobs are checked and named as a client does it, then inserted by one statement.
 
-No server is asked, and no driver is needed but the connection's own. The ids are made here, so the answer need not be
-read, and a submit can be repeated.
+No server is asked, and no driver is needed but the connection's own. The ids are made here, so that a submit can be
+repeated; the answer is read only where a job has a unique key.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Unpack
+from typing import Any, Unpack, cast
 from uuid import UUID
 
 from pulse.app.call import Call, HandlerRef
 from pulse.client import requests
 from pulse.client.requests import JobOptions, NewJob
 from pulse.client.sealing import seal_request
+from pulse.common.ids import JobId
 from pulse.security.codec import Codec, checked
 from pulse.sql import drivers
-from pulse.sql.document import document_of, ids_of
+from pulse.sql.document import document_of, has_keys, ids_of
 
 __all__ = ["submit", "submit_async", "submit_many", "submit_many_async"]
 
@@ -29,7 +30,7 @@ def submit(
     *,
     codec: Codec | None = None,
     **options: Unpack[JobOptions],
-) -> UUID:
+) -> JobId:
     """
     Submit one job in the transaction of *connection*.
 
@@ -43,24 +44,23 @@ def submit(
         options: As of ``client.submit``.
 
     Returns:
-        The job's id.
+        The job's id; with ``unique`` perhaps the id of the job that has the key, as for ``client.submit``.
 
     Raises:
         BadRequestError: A value is not allowed, or this is no connection that is known; nothing was sent, or the
             database refused it and the transaction has to be rolled back.
-        ConflictError: A job with this id exists, with another name, topic or args.
+        ConflictError: A job with this id exists, with another name, topic or args; or one with this unique key.
         ForbiddenError: The role of the connection may not submit jobs.
         SchemaError: The database has no schema of pulse, or an old one.
         TransactionError: The transaction has failed before, or is read-only; or the connection is closed.
     """
-    return submit_many(connection, [{"name": handler, "args": args, **options}], codec=codec)[0]
+    return cast("JobId", submit_many(connection, [{"name": handler, "args": args, **options}], codec=codec)[0])
 
 
 def submit_many(connection: object, jobs: Iterable[NewJob | Call[Any]], *, codec: Codec | None = None) -> list[UUID]:
     """Submit many jobs in the transaction of *connection*, all or none; see ``submit``. Returns their ids in order."""
-    document, ids = _document(jobs, codec)
-    drivers.run(connection, document)
-    return ids
+    body = _body(jobs, codec)
+    return ids_of(body, drivers.run(connection, document_of(body), asks=has_keys(body)))
 
 
 async def submit_async(
@@ -70,24 +70,25 @@ async def submit_async(
     *,
     codec: Codec | None = None,
     **options: Unpack[JobOptions],
-) -> UUID:
+) -> JobId:
     """``submit`` for async connections: of asyncpg, of psycopg, and SQLAlchemy's AsyncConnection and AsyncSession."""
-    return (await submit_many_async(connection, [{"name": handler, "args": args, **options}], codec=codec))[0]
+    return cast(
+        "JobId", (await submit_many_async(connection, [{"name": handler, "args": args, **options}], codec=codec))[0]
+    )
 
 
 async def submit_many_async(
     connection: object, jobs: Iterable[NewJob | Call[Any]], *, codec: Codec | None = None
 ) -> list[UUID]:
     """``submit_many`` for async connections."""
-    document, ids = _document(jobs, codec)
-    await drivers.run_async(connection, document)
-    return ids
+    body = _body(jobs, codec)
+    return ids_of(body, await drivers.run_async(connection, document_of(body), asks=has_keys(body)))
 
 
-def _document(jobs: Iterable[NewJob | Call[Any]], codec: Codec | None) -> tuple[str, list[UUID]]:
-    """The jobs as ``pulse.submit_many`` of the database takes them, and their ids."""
+def _body(jobs: Iterable[NewJob | Call[Any]], codec: Codec | None) -> Mapping[str, object]:
+    """The jobs as a client would send them."""
     request = requests.submit(jobs)
     codec = checked(codec)
     if codec is not None:
         request = seal_request(codec, request)
-    return document_of(request.body), ids_of(request.body)
+    return request.body

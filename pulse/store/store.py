@@ -20,20 +20,20 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
 from pulse.common.dsn import database_of
-from pulse.errors import ConflictError
 from pulse.store.admin.doctor import FindingStore
 from pulse.store.admin.schema import ensure_schema
 from pulse.store.arguments import fence_columns, job_columns, level_columns, pair_columns, short, trace_column, uuids
 from pulse.store.connections.pool import BEAT_SETTINGS, COUNT_SETTINGS, HOT_SETTINGS, Pool, Target
 from pulse.store.connections.pooler import refuse_pooler
 from pulse.store.connections.session import HeldCommit
-from pulse.store.failures import Failing, refuse_swallowed
+from pulse.store.failures import Failing
 from pulse.store.operators.audit import AuditStore
 from pulse.store.operators.gate import GateStore
 from pulse.store.operators.jobs import Connections, Operations
 from pulse.store.operators.policies import Defaults, TopicStore
 from pulse.store.operators.schedules import ScheduleStore
 from pulse.store.operators.transaction import Acting, Operator, acting
+from pulse.store.operators.unique import UNIQUE_CONNECTIONS, UniqueSubmits, insert_again
 from pulse.store.reading.counts import DepthStore
 from pulse.store.reading.endings import EndingReader
 from pulse.store.reading.error_groups import ErrorGroups
@@ -104,7 +104,11 @@ class Store(Operations, Defaults, Sweeps):
         self.beats = pool(size=1, settings=BEAT_SETTINGS)
         self.query = pool(size=queries)
         self.counting = pool(size=1, settings=COUNT_SETTINGS)
-        self.pools = {"hot": self.hot, "beats": self.beats, "query": self.query, "counting": self.counting}
+        self.unique = UniqueSubmits(pool(size=UNIQUE_CONNECTIONS, settings=HOT_SETTINGS))
+        self.pools = {
+            "hot": self.hot, "beats": self.beats, "query": self.query, "counting": self.counting,
+            "unique": self.unique.pool,
+        }  # fmt: skip
         self._knowledge: ClaimWitness | None = None  # what the dispatcher has seen of the database
         self.epochs = EpochStore(self.hot)
         self.aside = SetAsideStore(self.hot)
@@ -223,15 +227,8 @@ class Store(Operations, Defaults, Sweeps):
         Raises:
             ConflictError: An id belongs to a job with another name, topic or args, or occurs twice in *jobs*.
         """
-        columns = job_columns(jobs)
         async with self.query.connection() as connection, connection.transaction():
-            rows = await connection.fetch(_sql("submit_again"), *columns, trace_column(jobs), now)
-            other = await connection.fetch(_sql("submitted_differently"), *columns[:4])
-            refuse_swallowed(len(jobs), len(jobs) - sum(row["is_missing"] for row in other))
-            if other:
-                message = f"job {other[0]['id']} exists already with another name, topic or args"
-                raise ConflictError(message)
-        return [Wake(*row) for row in rows]
+            return await insert_again(connection, jobs, now)
 
     async def claim(
         self,

@@ -110,6 +110,13 @@ class MemoryJob:
         """Whether it has ended."""
         return Status(self.info.status) in records_of_jobs.TERMINAL
 
+    def holds(self, key: str | None) -> bool:
+        """Whether no other job may have that unique key, as ``idx_jobs_unique`` has it."""
+        info = self.info
+        if key is None or info.unique_key != key or self.is_terminal:
+            return False
+        return info.unique_until == "end" or (info.unique_until == "start" and not info.attempts)
+
     def answer(self) -> dict[str, object]:
         """The body of the answer to jobs.get."""
         row = msgspec.structs.asdict(self.info)
@@ -174,17 +181,43 @@ class MemoryQueue:
         """
         Add *jobs*, all or none; the same id again with the same name, topic and args is the same job.
 
+        Returns:
+            Their ids; where another job has a unique key, its id.
+
         Raises:
-            ConflictError: A job with such an id has another name, topic or args.
+            ConflictError: A job with such an id has another name, topic or args; or one has the unique key.
         """
-        made = [self._made(one) for one in jobs]
-        for one in made:
-            old = self._jobs.get(one.info.id)
-            if old is not None and _key(old) != _key(one):
+        before = dict(self._jobs), [(job, job.info) for job in self._jobs.values()]
+        try:
+            return [self._add(self._made(one), one.on_conflict) for one in jobs]
+        except ConflictError:
+            self._jobs, rows = before
+            for job, info in rows:
+                job.info = info
+            raise
+
+    def _add(self, new: MemoryJob, on_conflict: str | None) -> bytes:
+        """Add *new* unless it is there, or its key belongs to another job; returns the id of whichever it is."""
+        key, old = new.info.unique_key, self._jobs.get(new.info.id)
+        if old is not None:
+            is_same = key is not None and key == old.info.unique_key  # its args may have been replaced since
+            if _key(old)[:2] != _key(new)[:2] or (not is_same and _key(old) != _key(new)):
                 raise ConflictError("a job with this id exists, with another name, topic or args")
-        for one in made:
-            self._jobs.setdefault(one.info.id, one)
-        return [one.info.id for one in made]
+            return new.info.id
+        holder = next((job for job in self._jobs.values() if job.holds(key)), None)
+        if holder is None:
+            self._jobs[new.info.id] = new
+            return new.info.id
+        holder_id, is_other = UUID(bytes=holder.info.id), holder.info.name != new.info.name
+        if on_conflict == "error":
+            raise ConflictError(f"unique key {key!r} belongs to job {holder_id}")
+        if on_conflict == "replace" and is_other:
+            allowed = "only one of the same handler can be replaced"
+            raise ConflictError(f"unique key {key!r} belongs to job {holder_id} of another handler; {allowed}")
+        if on_conflict == "replace" and holder.info.status in _WAITING:
+            times = {"next_run_at": new.info.next_run_at, "expires_at": new.info.expires_at}
+            holder.info = replace(holder.info, args=new.info.args, **times)
+        return holder.info.id
 
     def add(self, info: JobInfo) -> MemoryJob:
         """Add a job whose row is known."""
@@ -306,6 +339,8 @@ class MemoryQueue:
             submitted_at=now_s,
             next_run_at=now_s + (new.delay_s or 0.0) if new.run_at is None else new.run_at,
             expires_at=expires_at,
+            unique_key=new.unique,
+            unique_until=None if new.unique is None else new.unique_until or "end",
         )
         return MemoryJob(info)
 

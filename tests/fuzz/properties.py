@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from msgspec import Struct
@@ -42,8 +43,9 @@ OF_PEERS: Final[Mapping[str, Sequence[type[Struct]]]] = {
     for name in {*ALLOWED[Role.WORKER], *SUPERVISOR_KINDS, "hello"}
 }
 READERS: Final[Sequence[Callable[[Mapping[str, object]], object]]] = (
-    requests.submitted, records.job, records.job_page, records.schedule, records.schedule_page, records.one_id,
-    records.times, records.changed, records.stack, records.topic, records.plain, records.stats, records.why,
+    partial(requests.submitted, [bytes(16)]), records.job, records.job_page, records.schedule, records.schedule_page,
+    records.one_id, records.times, records.changed, records.stack, records.topic, records.plain, records.stats,
+    records.why,
 )  # fmt: skip
 
 

@@ -9,7 +9,11 @@ from tests.support.store.helpers import Sql
 
 # Parsed once, when it was made: its names are bound, and no search_path counts.
 BOUND: Final = {"resolved_options", "uuid7"}
-FENCED: Final = {"check_attempt", "complete_attempt"}  # they find their row by its key, whatever the planner knows
+FENCED: Final = {
+    "check_attempt",
+    "complete_attempt",
+    "unique_holder",
+}  # they find their row by its key, whatever the planner knows
 _TRAP: Final = "LANGUAGE plpgsql AS 'BEGIN RAISE EXCEPTION ''caught by evil''; END'"
 _TRAPPED: Final = """
     SELECT format('CREATE FUNCTION evil.%I(%s) RETURNS %s ', p.proname, pg_get_function_identity_arguments(p.oid),
@@ -26,6 +30,8 @@ _CALLS: Final = (
     f"SELECT pulse.submit('n', '{{}}', id => '{_JOB}')",
     "SELECT pulse.submit('n', topic => 't', priority => 5)",
     f"""SELECT pulse.submit_many('[{{"name": "n", "id": "{_JOB}"}}, {{"name": "m", "expires_in_s": 60}}]')""",
+    f"SELECT pulse.submit('n', '{{}}', id => '{_JOB}', unique_key => 'k', on_conflict => 'replace')",
+    """SELECT pulse.submit_many('[{"name": "n", "unique_key": "k"}, {"name": "n", "unique_key": "k"}]')""",
     f"SELECT pulse.is_stored_unseen('{_JOB}', 'n', 'default', '{{}}')",
     f"SELECT pulse.create_schedule('n', every_s => 15, jitter_s => 5, id => '{_SCHEDULE}')",
     "SELECT pulse.create_schedule('n', cron => '0 7 * * *', timezone => 'Europe/Berlin')",
@@ -73,4 +79,4 @@ async def test_functions_put_into_the_schema_itself(own_database: str, connectio
     await connection.execute(";".join(made))
     for call in _CALLS:
         await connection.execute(call)
-    assert await connection.fetchval("SELECT count(*) FROM pulse.jobs") == 4
+    assert await connection.fetchval("SELECT count(*) FROM pulse.jobs") == 5

@@ -9,7 +9,7 @@ from uuid import UUID
 from pulse.cli.jobs.story import story
 from pulse.cli.output.render import STATUS_STYLES, Cell, Screen, foreign
 from pulse.common.text import ago, count, cut_middle, duration, iso, printable
-from pulse.ops.job_text import pretty, where
+from pulse.ops.job_text import pretty, unique_text, where
 from pulse.protocol.answers import JobInfo
 from pulse.security.codec import shown_instead
 
@@ -55,6 +55,8 @@ def facts(job: JobInfo, now_s: float) -> Iterator[tuple[str, Cell]]:
         yield "timeout", Cell(duration(job.timeout_s))
     if job.schedule_id is not None:
         yield "schedule", Cell(str(UUID(bytes=job.schedule_id)))
+    if job.unique_key is not None:
+        yield "unique key", foreign(f"{job.unique_key} ({unique_text(job)})")
     for label, moment_s in (("occurrence", job.occurrence), ("submitted", job.submitted_at)):
         if moment_s is not None:
             yield label, moment(moment_s, now_s)

@@ -11,7 +11,7 @@ import click
 
 from pulse.cli.lazy import examples
 from pulse.cli.lookup import warn_of_topic
-from pulse.cli.options import ARGS, DURATION, DURATION_OR_ZERO, ID, NAME, PRIORITY, TIME, TOPIC, TRIES
+from pulse.cli.options import ARGS, DURATION, DURATION_OR_ZERO, ID, KEY, NAME, PRIORITY, TIME, TOPIC, TRIES
 from pulse.cli.output.progress import ProgressLine
 from pulse.cli.output.render import write_document
 from pulse.cli.server import current_server
@@ -38,6 +38,9 @@ class SubmitOptions(TypedDict):
     timeout: float | None
     expires_in: float | None
     expires_at: float | None
+    unique: str | None
+    unique_until: str | None
+    on_conflict: str | None
 
 
 @click.command(
@@ -45,6 +48,7 @@ class SubmitOptions(TypedDict):
         'pulse ctl submit resize \'{"path": "a.png", "width": 64}\' --priority 10',
         "pulse ctl submit report --delay 2h30m",
         "pulse ctl submit report --at 2030-01-31T06:00:00+01:00",
+        "pulse ctl submit index '{\"doc\": 42}' --unique doc:42 --unique-until start",
         "jq -c '{path: .file}' files.json | pulse ctl submit resize - --topic images",
     )
 )
@@ -62,27 +66,45 @@ class SubmitOptions(TypedDict):
 )
 @click.option("--expires-in", type=DURATION, metavar="DURATION", help="Not worth starting any more after so long.")
 @click.option("--expires-at", type=TIME, metavar="ISO-TIME", help="That time instead; without a zone it is UTC.")
+@click.option("--unique", type=KEY, metavar="KEY", help="Only if no other job has this key.")
+@click.option(
+    "--unique-until", type=click.Choice(["start", "end"]), show_default="end", help="How long it keeps the key."
+)
+@click.option(
+    "--on-conflict",
+    type=click.Choice(["skip", "replace", "error"]),
+    show_default="skip",
+    help="If another job has it: print its id; or give it these args and times, if it waits; or fail.",
+)
 @click.option("--id", "job_id", type=ID, metavar="UUID", help="Submit under this id; repeating it does no harm.")
 @click.option("--json", "as_json", is_flag=True, help='Print {"ids": [...]} instead of one id per line.')
 def submit(name: str, args: str, job_id: bytes | None, *, as_json: bool, **options: Unpack[SubmitOptions]) -> None:
     """
     Submit a job to the handler NAME with ARGS, a JSON object of keyword arguments.
 
-    Prints the job's id once it is committed. With - as ARGS every line of standard input is the args of one job
-    (JSON Lines). A line that is not ends the submit: it is named, all lines before it have been submitted, and none
-    behind it.
+    Prints the job's id once it is committed; with --unique the id of the job that has the key. With - as ARGS every
+    line of standard input is the args of one job (JSON Lines). A line that is not ends the submit: it is named, all
+    lines before it have been submitted, and none behind it.
     """
     if options["delay"] is not None and options["at"] is not None:
         raise click.UsageError("--delay and --at cannot be given together; one of them is allowed.")
     if options["expires_in"] is not None and options["expires_at"] is not None:
         raise click.UsageError("--expires-in and --expires-at cannot be given together; one of them is allowed.")
+    if options["unique"] is None and (options["unique_until"] is not None or options["on_conflict"] is not None):
+        raise click.UsageError("--unique-until and --on-conflict are allowed with --unique only.")
     if options["topic"] is not None and not as_json:
         warn_of_topic(options["topic"], if_similar=True)
     if args != "-":
         with current_server().client() as client:
-            _show(_send(client, [job_body(name, args, options, job_id)], set()), as_json=as_json)
+            body = job_body(name, args, options, job_id)
+            ids = _send(client, [body], set())
+            if ids[0].bytes != body["id"]:
+                click.echo(f"pulse: nothing new: job {ids[0]} has this unique key", err=True)
+            _show(ids, as_json=as_json)
     elif job_id is not None:
         raise click.UsageError("--id names one job; with - as ARGS each line becomes a job with an id of its own.")
+    elif options["unique"] is not None:
+        raise click.UsageError("--unique is the key of one job; with - as ARGS only the first line would get it.")
     else:
         _submit_lines(name, options, as_json=as_json)
 
@@ -102,6 +124,9 @@ def job_body(name: str, args: str, options: SubmitOptions, job_id: bytes | None 
         "timeout_s": options["timeout"],
         "expires_in_s": options["expires_in"],
         "expires_at": options["expires_at"],
+        "unique": options["unique"],
+        "unique_until": options["unique_until"],
+        "on_conflict": options["on_conflict"],
         "id": uuid7().bytes if job_id is None else job_id,
     }
     return {key: value for key, value in body.items() if value is not None}

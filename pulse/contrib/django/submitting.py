@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Mapping
-from typing import Any, Unpack
+from typing import Any, Unpack, cast
 from uuid import UUID
 
 from asgiref.sync import sync_to_async
@@ -13,6 +13,7 @@ from pulse import sql
 from pulse.app.call import Call, HandlerRef
 from pulse.client.client import Client
 from pulse.client.requests import JobOptions, NewJob
+from pulse.common.ids import JobId
 from pulse.contrib.django.connections import connection_of
 from pulse.contrib.django.settings import after_changes, project_settings
 from pulse.errors import ConfigError
@@ -26,7 +27,7 @@ def submit(
     *,
     using: str | None = None,
     **options: Unpack[JobOptions],
-) -> UUID:
+) -> JobId:
     """
     Submit one job on a connection of Django's: inside ``atomic()`` it exists if and only if that commits.
 
@@ -39,12 +40,12 @@ def submit(
         options: As of ``client.submit``.
 
     Returns:
-        The job's id.
+        The job's id; its ``is_new`` as of ``client.submit``.
 
     Raises:
         PulseError: As ``pulse.sql.submit`` says; ConfigError: it is no database of PostgreSQL.
     """
-    return submit_many([{"name": handler, "args": args, **options}], using=using)[0]
+    return cast("JobId", submit_many([{"name": handler, "args": args, **options}], using=using)[0])
 
 
 def submit_many(jobs: Iterable[NewJob | Call[Any]], *, using: str | None = None) -> list[UUID]:
@@ -63,7 +64,7 @@ async def asubmit(
     *,
     using: str | None = None,
     **options: Unpack[JobOptions],
-) -> UUID:
+) -> JobId:
     """
     ``submit`` for async views: in the thread in which Django's async methods work, on its connection.
 

@@ -52,8 +52,9 @@ BEGIN
         new_uncharged, old_crashes, new_crashes, old_locked_by, new_locked_by, old_lease_until, old_next_run_at, new_next_run_at,
         new_started_at)
     VALUES (coalesce(NEW.id, OLD.id), coalesce(NEW.topic, OLD.topic),
-        TG_OP = 'UPDATE' AND ((OLD.id, OLD.name, OLD.args, OLD.submitted_at, OLD.schedule_id, OLD.occurrence)
-            IS DISTINCT FROM (NEW.id, NEW.name, NEW.args, NEW.submitted_at, NEW.schedule_id, NEW.occurrence)
+        TG_OP = 'UPDATE' AND ((OLD.id, OLD.name, OLD.submitted_at, OLD.schedule_id, OLD.occurrence)
+            IS DISTINCT FROM (NEW.id, NEW.name, NEW.submitted_at, NEW.schedule_id, NEW.occurrence)
+            OR (OLD.args <> NEW.args AND (OLD.status <> NEW.status OR OLD.status NOT IN ('PENDING', 'RETRYING') OR OLD.unique_until IS NULL))
             OR (OLD.topic <> NEW.topic AND (OLD.status <> NEW.status OR OLD.status NOT IN ('PENDING', 'RETRYING')))),
         OLD.status, NEW.status, OLD.attempts, NEW.attempts, OLD.uncharged, NEW.uncharged, OLD.crashes, NEW.crashes,
         OLD.locked_by, NEW.locked_by, OLD.lease_until, OLD.next_run_at, NEW.next_run_at, NEW.started_at);

@@ -48,7 +48,7 @@ ORDER BY c.seq LIMIT $1;
 
 
 -- name: audit_unchanged :many
--- What:    nothing changes what a job is: its name, topic, args, and where it came from
+-- What:    nothing changes what a job is: its name, topic, args (unless one with the same key replaces them), and where it came from
 -- Args:    $1 examples int
 -- Guard:   none: reads.   Returns: id, detail, violations.
 SELECT c.id::text AS id, format('change %s at %s', c.seq, c.at) AS detail, count(*) OVER () AS violations

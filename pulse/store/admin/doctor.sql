@@ -96,8 +96,8 @@ SELECT format('call pulse.%s', f.proname), has_function_privilege(f.oid, 'EXECUT
        format('GRANT EXECUTE ON FUNCTION pulse.%I TO %I', f.proname, current_user)
 FROM pg_proc f
 WHERE f.pronamespace = to_regnamespace('pulse')
-  AND f.proname IN ('backoff_s', 'delete_schedule', 'event_args', 'jittered', 'note', 'notify_work', 'resolved_options', 'set_topic',
-                    'submit', 'tell', 'trigger_schedule', 'uuid7');
+  AND f.proname IN ('backoff_s', 'delete_schedule', 'event_args', 'insert_unique', 'jittered', 'note', 'notify_work', 'resolved_options', 'set_topic',
+                    'submit', 'tell', 'trigger_schedule', 'unique_holder', 'uuid7');
 
 -- name: role :one
 -- What:    the role that pulse has in the database, and whether it has more rights than pulse needs.

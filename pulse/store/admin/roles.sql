@@ -4,7 +4,8 @@
 --
 --   :"owner"   owns the schema and all that is in it: its members may upgrade
 --   :"server"  what the supervisor, its actors and `pulse doctor` need: no DDL, no TRUNCATE
---   :"submit"  calls pulse.submit and pulse.submit_many, and completes attempts that it runs; it reads nothing of any job
+--   :"submit"  calls pulse.submit and pulse.submit_many, and completes attempts that it runs; it reads nothing of any job, but
+--              the id of one whose unique key it knows
 --   :"read"    reads all but args, checkpoints, progress and results
 --
 -- Three parts, each of which may be repeated: the roles (which takes CREATEROLE), the owner, the grants. Names are filled in as
@@ -104,18 +105,22 @@ GRANT SELECT ON pulse.schema_version TO :"server";
 -- INSERT lets pulse.note trust the operator that the server names; locking rows takes UPDATE of one column, and seq is harmless.
 GRANT SELECT, INSERT, UPDATE (id), DELETE ON pulse.audit TO :"server";
 GRANT SELECT, UPDATE ON SEQUENCE pulse.work_notified TO :"server";
-GRANT EXECUTE ON FUNCTION pulse.backoff_s, pulse.delete_schedule, pulse.event_args, pulse.jittered, pulse.note, pulse.notify_work,
-    pulse.resolved_options, pulse.set_topic, pulse.submit, pulse.tell, pulse.trigger_schedule, pulse.uuid7 TO :"server";
+GRANT EXECUTE ON FUNCTION pulse.backoff_s, pulse.delete_schedule, pulse.event_args, pulse.insert_unique, pulse.jittered, pulse.note,
+    pulse.notify_work, pulse.resolved_options, pulse.set_topic, pulse.submit, pulse.tell, pulse.trigger_schedule, pulse.unique_holder,
+    pulse.uuid7 TO :"server";
 
-GRANT INSERT (id, name, topic, args, priority, next_run_at, max_attempts, timeout_s, expires_at, traceparent) ON pulse.jobs TO :"submit";
+GRANT INSERT (id, name, topic, args, priority, next_run_at, max_attempts, timeout_s, expires_at, traceparent, unique_key,
+    unique_until) ON pulse.jobs TO :"submit";
 GRANT SELECT (name, topic, max_attempts, timeout_s) ON pulse.handlers TO :"submit";
 GRANT SELECT (topic, max_attempts, timeout_s) ON pulse.topics TO :"submit";
 GRANT SELECT, UPDATE ON SEQUENCE pulse.work_notified TO :"submit";
 GRANT EXECUTE ON FUNCTION pulse.submit, pulse.submit_many, pulse.time_problem, pulse.is_stored, pulse.is_stored_unseen,
-    pulse.notify_work, pulse.resolved_options, pulse.tell, pulse.uuid7, pulse.check_attempt, pulse.complete_attempt TO :"submit";
+    pulse.notify_work, pulse.resolved_options, pulse.tell, pulse.uuid7, pulse.check_attempt, pulse.complete_attempt,
+    pulse.insert_unique, pulse.unique_holder, pulse.unique_problem TO :"submit";
 
 GRANT SELECT (id, submitted_at, next_run_at, started_at, lease_until, completed_at, occurrence, expires_at, timeout_s, schedule_id, attempts,
-    uncharged, max_attempts, crashes, status, priority, topic, name, locked_by, ran_by, last_error, traceparent) ON pulse.jobs TO :"read";
+    uncharged, max_attempts, crashes, status, priority, topic, name, locked_by, ran_by, last_error, traceparent, unique_key, unique_until)
+    ON pulse.jobs TO :"read";
 GRANT SELECT (job_id, started_at, ended_at, attempt, exit_code, outcome, worker, error, cpu_s, peak_rss_bytes, stack) ON pulse.attempts
     TO :"read";
 GRANT SELECT (id, created_at, next_run_at, last_run_at, run_at, every_s, timeout_s, max_attempts, priority, paused, kind, name, topic, cron,

@@ -8,4 +8,5 @@ Changes by operators and clients, each with its entry in the audit.
 - schedules: creates, changes and fires schedules
 - testing: empties the database of a test, and lets its time pass
 - transaction: runs a change and its audit entry in one transaction
+- unique: submits again, and submits jobs with unique keys
 """

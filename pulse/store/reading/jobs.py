@@ -69,6 +69,7 @@ class StoredFacts(msgspec.Struct, frozen=True, kw_only=True):
         host_seen_at: When the host that holds it, or had its newest attempt, was last seen.
         other_hosts: How many other hosts were seen within the last minute.
         before: Due jobs of its topic that come first; ``BEFORE_MAX``: so many, or more.
+        unique_key: As in the row, with ``unique_until``.
     """
 
     id: bytes
@@ -115,6 +116,8 @@ class StoredFacts(msgspec.Struct, frozen=True, kw_only=True):
     host_seen_at: float | None = None
     other_hosts: int = 0
     before: int = 0
+    unique_key: str | None = None
+    unique_until: str | None = None
 
     @property
     def is_due(self) -> bool:

@@ -25,7 +25,8 @@ SELECT uuid_send(t.id) AS id, t.attempts, t.locked_by FROM target t JOIN changed
 
 -- name: retry_jobs :many
 -- What:    an operator's retry, with fresh budgets; attempts is not reset, so no two claims share a number. An expiry that is over
---          is dropped: the operator wants the job started. The run of a completed job goes into the history.
+--          is dropped: the operator wants the job started. The run of a completed job goes into the history. It takes no
+--          unique key, since another job may have it: the key stays to be seen, and keeps nothing away.
 --          From/to: COMPLETED, DEAD_LETTERED, CANCELED -> PENDING
 -- Args:    $1 ids uuid[], $2 now
 -- Guard:   status, locked in id order first and tested again in the UPDATE.   Returns: id, topic, priority, due time (Unix), whether it had completed.
@@ -40,7 +41,7 @@ WITH target AS (
 )
 UPDATE pulse.jobs j
 SET status = 'PENDING', uncharged = j.attempts, crashes = 0, next_run_at = coalesce($2, clock_timestamp()), completed_at = NULL,
-    result = NULL, progress = NULL, checkpoint = NULL, ran_by = NULL,
+    result = NULL, progress = NULL, checkpoint = NULL, ran_by = NULL, unique_until = NULL,
     expires_at = CASE WHEN j.expires_at > coalesce($2, clock_timestamp()) THEN j.expires_at END
 FROM target t WHERE j.id = t.id AND j.status::text IN ('COMPLETED', 'DEAD_LETTERED', 'CANCELED')
 RETURNING uuid_send(j.id) AS id, j.topic, j.priority, date_part('epoch', j.next_run_at) AS due_s, t.status = 'COMPLETED' AS had_completed;

@@ -8,6 +8,7 @@
 SELECT uuid_send(j.id) AS id, j.topic, j.name, j.args::text AS args, j.status::text AS status, j.priority, j.attempts, j.uncharged,
     j.max_attempts, j.crashes, j.submitted_at, j.next_run_at, j.started_at, j.completed_at, j.occurrence, j.expires_at, j.timeout_s, j.locked_by,
     j.ran_by, j.lease_until, j.progress::text AS progress, j.result::text AS result, j.last_error, uuid_send(j.schedule_id) AS schedule_id,
+    j.unique_key, j.unique_until,
     ARRAY(
         SELECT ROW(uuid_send(a.job_id), a.attempt, a.worker, a.started_at, a.ended_at, a.outcome, a.error, a.exit_code,
             a.progress::text, a.cpu_s, a.peak_rss_bytes, a.stack)
@@ -42,6 +43,7 @@ FROM pulse.attempts a WHERE a.job_id = $1 ORDER BY a.ended_at, a.attempt;
 WITH RECURSIVE job AS MATERIALIZED (
     SELECT j.id, j.topic, j.name, j.status::text AS status, j.priority, j.attempts, j.uncharged, j.max_attempts, j.crashes, j.submitted_at,
            j.next_run_at, j.started_at, j.completed_at, j.expires_at, j.lease_until, j.occurrence, j.locked_by, j.schedule_id,
+           j.unique_key, j.unique_until,
            left(j.last_error, 500) AS last_error, coalesce($4, clock_timestamp()) AS now,
            j.status = 'PENDING' AND j.schedule_id IS NOT NULL AND j.next_run_at = '9999-12-30 00:00+00' AS held
     FROM pulse.jobs j WHERE j.id = $1
@@ -57,7 +59,8 @@ WITH RECURSIVE job AS MATERIALIZED (
     FROM levels l WHERE l.priority > (SELECT b.priority FROM job b)
 )
 SELECT uuid_send(b.id) AS id, b.topic, b.name, b.status, b.priority, b.attempts, b.uncharged, b.max_attempts, b.crashes, b.submitted_at,
-    b.next_run_at, b.started_at, b.completed_at, b.expires_at, b.lease_until, b.locked_by, b.last_error, b.now, b.held,
+    b.next_run_at, b.started_at, b.completed_at, b.expires_at, b.lease_until, b.locked_by, b.last_error, b.now, b.held, b.unique_key,
+    b.unique_until,
     a.outcome, left(a.error, 500) AS attempt_error, a.ended_at, a.worker,
     e.paused_at AS all_paused_at, e.paused_by AS all_paused_by, e.paused_until AS all_paused_until, e.reason AS all_reason,
     t.paused_at, t.paused_by, t.paused_until, t.reason,
@@ -268,7 +271,8 @@ ORDER BY g.number DESC, g.newest DESC;
 -- What:    all columns of these jobs.   Args: $1 ids uuid[].   Guard: none: reads.   Returns: the rows, in no order.
 SELECT uuid_send(j.id) AS id, j.topic, j.name, j.args::text AS args, j.status::text AS status, j.priority, j.attempts, j.uncharged,
     j.max_attempts, j.crashes, j.submitted_at, j.next_run_at, j.started_at, j.completed_at, j.occurrence, j.expires_at, j.timeout_s, j.locked_by,
-    j.ran_by, j.lease_until, j.progress::text AS progress, j.result::text AS result, j.last_error, uuid_send(j.schedule_id) AS schedule_id
+    j.ran_by, j.lease_until, j.progress::text AS progress, j.result::text AS result, j.last_error, uuid_send(j.schedule_id) AS schedule_id,
+    j.unique_key, j.unique_until
 FROM pulse.jobs j WHERE j.id = ANY ($1::uuid[]);
 
 
@@ -276,7 +280,8 @@ FROM pulse.jobs j WHERE j.id = ANY ($1::uuid[]);
 -- What:    the same without the long columns.   Args: $1 ids uuid[].   Guard: none: reads.   Returns: the rows, in no order.
 SELECT uuid_send(j.id) AS id, j.topic, j.name, j.status::text AS status, j.priority, j.attempts, j.uncharged,
     j.max_attempts, j.crashes, j.submitted_at, j.next_run_at, j.started_at, j.completed_at, j.occurrence, j.expires_at, j.timeout_s, j.locked_by,
-    j.ran_by, j.lease_until, uuid_send(j.schedule_id) AS schedule_id
+    j.ran_by, j.lease_until, uuid_send(j.schedule_id) AS schedule_id,
+    j.unique_key, j.unique_until
 FROM pulse.jobs j WHERE j.id = ANY ($1::uuid[]);
 
 

@@ -118,6 +118,32 @@ RETURNING uuid_send(id) AS id, attempts, name, topic, args::text AS args, timeou
     date_part('epoch', next_run_at) AS due_at, locked_by AS worker, traceparent;
 
 
+-- name: submit_unique :many
+-- What:    insert jobs with unique keys, or find those that have these keys.
+-- Args:    $1 ids uuid[] to $13 now as for submit_jobs, $14 keys text[], $15 until when text[], $16 on_conflict text[] (NULL elements:
+--          end, skip)
+-- Guard:   idx_jobs_unique, in pulse.insert_unique; in the order of keys: two servers that get the same keys in another order wait for
+--          each other, but never in a circle. Of two with the same key in one call the second finds the first.
+-- Returns: of each job its place (from 1), its id or the id of the job that has its key; where that waits, if it is new or was
+--          replaced, and when it is due (Unix seconds; NULL: later).
+SELECT n.place::int AS place, uuid_send(u.job_id) AS id, u.level_topic AS topic, u.level_priority AS priority,
+    CASE WHEN u.due_at <= coalesce($13, now()) + interval '1 second' THEN date_part('epoch', u.due_at) END AS due_s
+FROM (
+    SELECT d.*, coalesce(to_timestamp(d.run_at), coalesce($13, now()) + coalesce(d.delay_s, 0) * interval '1 second')
+               + (d.place - 1) * interval '1 microsecond' AS next_run_at,
+           coalesce(to_timestamp(d.expires_at), coalesce($13, now()) + d.expires_in_s * interval '1 second') AS expiry,
+           o.topic AS own_topic, o.max_attempts AS most_attempts, o.timeout_s AS longest_s
+    FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::smallint[], $6::float8[], $7::float8[], $8::int[], $9::float8[],
+                $10::float8[], $11::float8[], $12::text[], $14::text[], $15::text[], $16::text[])
+        WITH ORDINALITY AS d(id, name, args, topic, priority, run_at, delay_s, max_attempts, timeout_s, expires_at, expires_in_s,
+                             traceparent, unique_key, unique_until, on_conflict, place)
+    CROSS JOIN LATERAL pulse.resolved_options(d.name, d.topic, d.max_attempts, d.timeout_s) AS o
+    ORDER BY d.unique_key, d.place
+) AS n
+CROSS JOIN LATERAL pulse.insert_unique(n.id, n.name, n.own_topic, n.args::jsonb, coalesce(n.priority, 0), n.next_run_at, n.most_attempts,
+    n.longest_s, n.expiry, n.traceparent, n.unique_key, n.unique_until, n.on_conflict) AS u;
+
+
 -- name: submitted_differently :many
 -- What:    which of these ids hold another job than the one submitted, or none.
 -- Args:    $1 ids uuid[], $2 names text[], $3 args text[], $4 topics text[] (NULL elements: resolve)

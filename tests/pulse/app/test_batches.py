@@ -110,6 +110,16 @@ def test_the_args_of_a_submit_are_checked() -> None:
         called(typed, Page("a"), depth=2)
 
 
+def test_a_unique_key_is_made_from_the_args_of_one_job() -> None:
+    def index(jobs: list[pulse.BatchJob[Page]]) -> None: ...
+
+    pulse.App().handler("n", batch=10, unique_by=lambda args: f"{args.url}:{args.depth}")(index)
+    called: Any = pulse.call
+    assert called(index, url="a").options == {"unique": "a:1"}
+    with pytest.raises(pulse.HandlerError, match=r"unique_by takes 'jobs'; parameters .* are allowed, .*: args"):
+        pulse.App().handler("n", batch=10, unique_by=lambda jobs: f"{jobs}")(index)
+
+
 def test_args_are_an_object_whatever_the_type_says() -> None:
     def numbers(jobs: list[pulse.BatchJob[Any]]) -> None: ...
 

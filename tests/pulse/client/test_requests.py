@@ -40,6 +40,7 @@ def sent(request: Request[Any]) -> Any:
 
 @pytest.mark.parametrize(("request_", "body"), [
     (requests.submit([{"name": "a"}]), {"ids": ["no id"]}),
+    (requests.submit([{"name": "a"}]), {"ids": []}),
     (requests.get(JOB), {"job": {"id": JOB.bytes, "submitted_at": 1e300}}),
     (requests.get(JOB), {"job": {"id": JOB.bytes, "attempts": float("inf")}}),
     (requests.get(JOB), {"job": {"id": JOB.bytes, "args": "[" * 100_000}}),
@@ -62,6 +63,15 @@ def test_a_submit_always_has_ids() -> None:
     assert (first.args, second.args) == ("{}", '{"path":"ä"}')
     assert {uuid.UUID(bytes=first.id).version, uuid.UUID(bytes=second.id).version} == {7}
     assert sent(request) == sent(request)
+
+
+def test_another_id_is_that_of_a_job_that_was_there() -> None:
+    request = requests.submit([{"name": "a", "unique": "k", "id": JOB}, {"name": "a", "unique": "j"}])
+    assert [(one.unique, one.unique_until, one.on_conflict) for one in sent(request).jobs] == [
+        ("k", None, None), ("j", None, None),
+    ]  # fmt: skip
+    own, other = request.understood({"ids": [JOB.bytes, bytes(16)]})
+    assert (own, own.is_new, other, other.is_new) == (JOB, True, uuid.UUID(int=0), False)  # type: ignore[attr-defined]
 
 
 def test_a_submit_says_what_was_said() -> None:
@@ -118,6 +128,8 @@ def test_who_has_no_id_gets_one() -> None:
     ({"name": "a", "run_at": float("nan")}, "run_at must be"),
     ({"name": "a", "run_at": 1.0, "delay_s": 1.0}, "give run_at or delay_s, not both"),
     ({"name": "a", "expires_at": 1.0, "expires_in_s": 1.0}, "give expires_at or expires_in_s, not both"),
+    ({"name": "a", "unique_until": "end"}, "unique_until or on_conflict is given; they are allowed with unique only"),
+    ({"name": "a", "on_conflict": "skip"}, "unique_until or on_conflict is given; they are allowed with unique only"),
     ({"name": "a", "prioritty": 1}, "unknown key 'prioritty'"),
     ({"args": {}}, "a job has no name"),
     ("a", "a job is a mapping with name and args, not str"),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from uuid import UUID
 
 import pytest
 
-from pulse.common.ids import hex_digits, short_ids, uuid7s
+from pulse.common.ids import JobId, hex_digits, short_ids, uuid7, uuid7s
 
 FIRST = "0190163d-8694-739b-aea5-966c26f8ad91"
 
@@ -36,3 +38,14 @@ def test_short_ids_of_many() -> None:
 )
 def test_hex_digits(text: str, digits: str | None) -> None:
     assert hex_digits(text) == digits
+
+
+@pytest.mark.parametrize("is_new", [True, False])
+def test_the_id_of_a_submit(is_new: bool) -> None:
+    """A UUID in every respect, which knows whether the job is new; copies do, too."""
+    plain = uuid7()
+    made = JobId(plain.bytes, is_new=is_new)
+    assert (made, hash(made), str(made), made.is_new) == (plain, hash(plain), str(plain), is_new)
+    for other in (pickle.loads(pickle.dumps(made)), copy.deepcopy(made)):  # noqa: S301 - its own
+        assert (other, other.is_new, type(other)) == (made, is_new, JobId)
+    assert JobId(plain.bytes).is_new

@@ -95,6 +95,10 @@ def submit(client: Any) -> Any:
     return client.submit("a", {"b": 1})
 
 
+def strict(client: Any) -> Any:
+    return client.submit("a", unique="k", on_conflict="error")
+
+
 @pytest.mark.usefixtures("driver")
 def test_while_there_is_no_server(flavor: str, nowhere: Path, database: str, query: Query) -> None:
     """Submits go there; a request that reads fails at once."""
@@ -110,6 +114,22 @@ def test_while_there_is_no_server(flavor: str, nowhere: Path, database: str, que
     assert found == [ids["one"], [ids["two"], ids["three"]], None]
     assert query("SELECT args FROM pulse.jobs WHERE priority = 5") == {"path": "ä"}
     until(lambda: query(f"SELECT count(*) {IN_SESSION}") == 0, "the client has closed its session")
+
+
+@pytest.mark.usefixtures("driver")
+def test_unique_jobs(flavor: str, nowhere: Path, database: str, query: Query) -> None:
+    """A key holds there, too, and the answer says whose it is."""
+    found: Any = using(
+        flavor,
+        nowhere,
+        lambda client: client.submit("one", unique="k"),
+        lambda client: client.submit("one", unique="k"),
+        failing(flavor, ConflictError, "unique key 'k' belongs to job", strict),
+        when_down=database,
+    )  # fmt: skip
+    first, again, refused = found
+    assert (first, first.is_new, again, again.is_new, refused) == (again, True, first, False, None)
+    assert query("SELECT count(*) FROM pulse.jobs") == 1
 
 
 def test_args_are_encrypted(nowhere: Path, database: str, query: Query) -> None:

@@ -101,6 +101,29 @@ async def test_all_options(kind: str, dsn: str, connection: Sql) -> None:
     assert (later["expires_at"] - later["submitted_at"]).total_seconds() == pytest.approx(90, abs=1)
 
 
+@each_driver
+async def test_unique_jobs(kind: str, dsn: str, connection: Sql) -> None:
+    """The answer says which id it is, and whether it is new, whatever rows the connection makes."""
+    async with peer(kind, dsn) as mine, mine.begin():
+        first = await mine.submit(resize, {"path": "a"}, unique="k")
+        again = await mine.submit(resize, {"path": "b"}, unique="k", unique_until="end", on_conflict="replace")
+        many = await mine.submit_many([{"name": "x"}, {"name": "resize", "unique": "k"}, {"name": "y", "unique": "j"}])
+    rows = await connection.fetch("SELECT id FROM pulse.jobs ORDER BY name")
+    assert [row["id"] for row in rows] == [first, many[0], many[2]]
+    assert [(one == first, one.is_new) for one in (first, again, *many)] == [
+        (True, True), (True, False), (False, True), (True, False), (False, True),
+    ]  # fmt: skip
+    async with peer(kind, dsn) as mine:
+        with pytest.raises(ConflictError, match=f"unique key 'k' belongs to job {first}"):
+            await mine.submit("resize", unique="k", on_conflict="error")
+
+
+async def test_rows_of_a_connection_that_are_no_tuples(dsn: str) -> None:
+    async with peer("psycopg", dsn, row_factory=psycopg.rows.dict_row) as mine:
+        first = await mine.submit("n", unique="k")
+        assert await mine.submit("n", unique="k") == first
+
+
 async def test_a_function_is_enough(dsn: str, connection: Sql) -> None:
     """Without any worker: with its options it waits where workers will look for it."""
     app.handler("many", topic="images", max_attempts=2, timeout_s=9)(many)

@@ -62,6 +62,9 @@ async def live(store: Store, name: str) -> bytes:
 async def live_all(store: Store) -> dict[str, str]:
     """Every life, a schedule that fired twice, some that were set back, and a pause; ids as text, by name."""
     ids = {name: str(UUID(bytes=await live(store, name))) for name in LIVES}
+    for _ in range(2):
+        replaced = job(topic="replaced", unique="k", on_conflict="replace", args=f'{{"at": {next(_clock)}}}')
+        await store.unique.submit([replaced], now=at(STEP_S * next(_clock)))
     await store.gate.pause("pending", None)
     await store.gate.resume("pending")
     schedule = uuid7().bytes
@@ -192,6 +195,9 @@ record | retrying | begins at RUNNING, attempts 1 |
 kept | retrying | while RETRYING | DELETE FROM pulse.jobs WHERE id = '{retrying}'
 unchanged | pending |  | SET args = '{{"a": 1}}'
 unchanged | running |  | SET topic = 'other'
+unchanged | running |  |
+    UPDATE pulse.jobs SET unique_key = 'mine', unique_until = 'end' WHERE id = '{running}';UPDATE pulse.jobs SET
+    args = '{{"a": 1}}' WHERE id = '{running}'
 tokens | running | attempts 1 to 2 | SET attempts = 2
 tokens | retrying | RETRYING to RETRYING, attempts 1 to 0 | SET attempts = 0
 tokens | pending | attempts 0 to 0 | SET status = 'RUNNING', locked_by = 'w', lease_until = now()

@@ -25,7 +25,7 @@ FUNCTIONS: Final = frozenset(
         "backoff_s", "check_schedule", "checked_priority", "create_schedule", "delete_schedule", "time_problem", "is_stored",
         "is_stored_unseen", "jittered", "note", "notify_work", "open_gate", "pause_schedule", "resolved_options",
         "resume_schedule", "set_schedule", "set_topic", "submit", "submit_many", "tell", "tell_topics", "trigger_schedule", "update_schedule", "uuid7",
-        "check_attempt", "complete_attempt", "event_args",
+        "check_attempt", "complete_attempt", "event_args", "insert_unique", "unique_holder", "unique_problem",
     }
 )  # fmt: skip
 SECRET: Final = {"jobs": {"args", "result", "progress", "checkpoint"}, "attempts": {"progress"}, "schedules": {"args"}}
@@ -42,7 +42,8 @@ MAY: Final[dict[str, dict[str, dict[str, frozenset[str]]]]] = {
     "submit": {
         "jobs": {
             "INSERT": frozenset(
-                {"id", "name", "topic", "args", "priority", "next_run_at", "max_attempts", "timeout_s", "expires_at", "traceparent"}
+                {"id", "name", "topic", "args", "priority", "next_run_at", "max_attempts", "timeout_s", "expires_at", "traceparent",
+                 "unique_key", "unique_until"}
             )
         },
         "handlers": {"SELECT": frozenset({"name", "topic", "max_attempts", "timeout_s"})},
@@ -55,11 +56,11 @@ SETS: Final = {"server": {"work_notified"}, "submit": {"work_notified"}, "read":
 CALLS: Final = {
     "server": {
         "backoff_s", "delete_schedule", "jittered", "note", "notify_work", "resolved_options", "set_topic", "tell", "trigger_schedule",
-        "uuid7", "event_args", "submit",
+        "uuid7", "event_args", "submit", "insert_unique", "unique_holder",
     },
     "submit": {
         "submit", "submit_many", "time_problem", "is_stored", "is_stored_unseen", "notify_work", "resolved_options", "tell", "uuid7",
-        "check_attempt", "complete_attempt",
+        "check_attempt", "complete_attempt", "insert_unique", "unique_holder", "unique_problem",
     },
     "read": set[str](),
     "public": set[str](),

@@ -10,10 +10,12 @@ from typing import Any, Final
 
 import asyncpg
 
+from pulse.errors import ConflictError
 from pulse.store.connections.pool import HOT_SETTINGS, STATEMENT_DEADLINE_S, Pool, Target, connect
 from pulse.store.operators.gate import GateStore
 from pulse.store.operators.policies import TopicStore
 from pulse.store.operators.schedules import ScheduleStore
+from pulse.store.operators.unique import UniqueSubmits
 from pulse.store.reading.jobs import JobReader
 from pulse.store.rows import Completion, Ending, EndingKind, Fired, Firing, NewSchedule, Renewal, to_us
 from pulse.store.store import Store
@@ -25,7 +27,7 @@ EXPIRES_S: Final = 2 * LATER_S  # until then the job may be claimed; expiry alon
 STAGES: Final = ("absent", "PENDING", "RETRYING", "RUNNING", "COMPLETED")
 _STATE: Final = """
     SELECT jsonb_build_object(
-        'job', (SELECT to_jsonb(j) - '{id,topic}'::text[]
+        'job', (SELECT to_jsonb(j) - '{id,topic,unique_key}'::text[]
                     || CASE WHEN j.completed_at < j.submitted_at THEN '{"completed_at": "now"}' ELSE '{}' END::jsonb
                 FROM pulse.jobs j WHERE j.id = $1),
         'history', (SELECT jsonb_agg(to_jsonb(a) - 'job_id'
@@ -90,6 +92,7 @@ class Session(Store):
         self.gate = GateStore(self.query)
         self.topics = TopicStore(self.query)
         self.schedules = ScheduleStore(self.query)
+        self.unique = UniqueSubmits(self.query)
         self._pinned = {True: hot, False: query}
 
     @classmethod
@@ -110,7 +113,8 @@ async def made(connection: Sql, store: Store, stage: str) -> World:
     """A world whose job is in *stage*; WORKER holds a RUNNING one, and its lease lapses before LATER_S."""
     world = World()
     if stage != "absent":
-        await forge(connection, stage, id=world.job, topic=world.topic, expires_at=at(EXPIRES_S))
+        of_its_own = {"unique_key": world.job.hex(), "unique_until": "end"}
+        await forge(connection, stage, id=world.job, topic=world.topic, expires_at=at(EXPIRES_S), **of_its_own)
     await store.schedules.create(world.made_as)
     await connection.execute(
         "UPDATE pulse.schedules SET last_job_id = $2 WHERE id = $1", world.schedule.hex(), world.job.hex()
@@ -125,10 +129,10 @@ async def state(connection: Sql, world: World) -> str:
 
 
 async def said(op: Op, store: Store, world: World) -> object:
-    """What *op* returns, or the name of the database's refusal."""
+    """What *op* returns, or the name of the refusal."""
     try:
         return op.told(await op.do(store, world))
-    except asyncpg.PostgresError as error:
+    except (asyncpg.PostgresError, ConflictError) as error:
         return type(error).__name__
 
 
@@ -166,6 +170,13 @@ async def _complete_by_handler(store: Store, world: World) -> None:
     async with store.query.connection() as connection:
         complete = "SELECT pulse.complete_attempt($1, 1, $2, '2')"
         await connection.execute(complete, uuid.UUID(bytes=world.job), WORKER)
+
+
+async def _replace(store: Store, world: World) -> object:
+    """Whether the job that has the key, or had it, keeps it from a new one."""
+    new = job(topic=world.topic, unique=world.job.hex(), on_conflict="replace", args='{"replaced": 1}')
+    ids, _ = await store.unique.submit([new], now=LATER)
+    return ids == [world.job]
 
 
 CLAIM: Final = Op("claim", _claim, told=_same)
@@ -221,4 +232,5 @@ OPS: Final = [
         lambda store, world: store.submit_again([job(id=world.job, topic=world.topic)], now=LATER),
         hot=False,
     ),
+    Op("replace", _replace, hot=False, told=_same),
 ]  # fmt: skip

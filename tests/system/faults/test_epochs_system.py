@@ -39,7 +39,7 @@ def more(whole: Whole, count: int) -> None:
 
 
 def held_jobs(whole: Whole, count: int = 1) -> list[UUID]:
-    jobs = [whole.jobs().submit("hold", {"gate": str(whole.gate("held"))}) for _ in range(count)]
+    jobs: list[UUID] = [whole.jobs().submit("hold", {"gate": str(whole.gate("held"))}) for _ in range(count)]
     for job in jobs:
         whole.wait_entry(job)
     return jobs

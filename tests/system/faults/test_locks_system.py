@@ -61,7 +61,7 @@ def gate(hosts: tuple[Whole, Whole], topic: str) -> Path:
 def begun(home: Whole, gate: Path) -> list[UUID]:
     """Jobs that run until the gate opens, in all slots of the pool; no lease is in doubt from the lock before."""
     until(lambda: home.rows(SWEPT)[0][0], "leases are believed", END_S)
-    made = [home.jobs().submit("hold", {"gate": str(gate)}) for _ in range(JOBS)]
+    made: list[UUID] = [home.jobs().submit("hold", {"gate": str(gate)}) for _ in range(JOBS)]
     for job in made:
         home.wait_entry(job)
     return made

@@ -43,7 +43,7 @@ def explain(job: StoredFacts, facts: JobFacts) -> list[Cause]:
         return [_expires_first(job, job.expires_at)]
     rules = DUE if job.is_due or (job.was_given_back and not job.held) else NOT_DUE
     found = [reason for rule in rules if (reason := rule(job, facts)) is not None] or [_ready(job, facts)]
-    return [*found, *_slow(facts)]
+    return [*found, *_unique(job), *_slow(facts)]
 
 
 def _ended(job: StoredFacts) -> Cause:
@@ -307,6 +307,15 @@ def _ready(job: StoredFacts, facts: JobFacts) -> Cause:
         else "See the server's log (claim_failed, database_away)."
     )
     return Cause("ready", text, advice, details=details)
+
+
+def _unique(job: StoredFacts) -> list[Cause]:
+    """What it keeps from others, and not what keeps it: why a submit may have found this job."""
+    if job.unique_key is None or not (job.unique_until == "end" or (job.unique_until == "start" and not job.attempts)):
+        return []
+    until = "has ended" if job.unique_until == "end" else "starts"
+    text = f'It has the unique key "{cut(job.unique_key, _NAME_COLUMNS)}": until it {until}, no other job gets that.'
+    return [Cause("unique", text, "", details={"unique_key": job.unique_key, "unique_until": job.unique_until})]
 
 
 def _slow(facts: JobFacts) -> list[Cause]:

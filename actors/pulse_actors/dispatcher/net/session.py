@@ -56,7 +56,7 @@ from pulse_actors.dispatcher.requests.table import REQUESTS
 from pulse_actors.dispatcher.workers.records import Pair, RegisteredWorker
 from pulse_actors.dispatcher.writes.heartbeat import PendingHeartbeat, may_speak_for
 from pulse_actors.dispatcher.writes.report_rows import PendingReport
-from pulse_actors.dispatcher.writes.submit import PendingSubmit, checked
+from pulse_actors.dispatcher.writes.submit import PendingSubmit, checked, has_keys
 
 HELLO_DEADLINE_S: Final = 5.0
 LOGIN_DEADLINE_S: Final = 10.0  # a bcrypt check takes a quarter of a second, and others may be ahead
@@ -89,6 +89,7 @@ class PeerSession:
         self._signal = services.signal
         self._reports = services.reports
         self._in_doubt = services.in_doubt
+        self._submits = services.submits
         self._redaction = services.redaction
         self._connection = connection
         self._entry = entry
@@ -369,8 +370,8 @@ class PeerSession:
         self._signal.look_again()
 
     async def _ask(self, frame: Frame, body: msgspec.Struct, tasks: anyio.abc.TaskGroup) -> None:
-        if isinstance(body, protocol.Submit):
-            batcher = self._services.submits.batcher
+        if isinstance(body, protocol.Submit) and not has_keys(body.jobs):
+            batcher = self._submits.batcher
             batcher.put(PendingSubmit(self._connection, frame.request, checked(body.jobs)))
             await self._connection.while_alive(batcher.wait_accepting)
         elif not await self._connection.while_alive(begin := partial(self._begin, frame, body, tasks)):
@@ -391,6 +392,11 @@ class PeerSession:
         finally:
             slot.release()
 
+    async def _answer_to(self, kind: str, body: msgspec.Struct) -> Mapping[str, object]:
+        if isinstance(body, protocol.Submit):
+            return await self._submits.submit_unique(checked(body.jobs))
+        return await REQUESTS[kind](self._context, body)
+
     async def _reply(self, frame: Frame, body: msgspec.Struct) -> None:
         answer: Mapping[str, object]
         try:
@@ -399,7 +405,7 @@ class PeerSession:
                 if self._connection.is_over and ACCESS_OF[frame.kind] is Access.VIEWER:  # nobody reads the answer
                     self._connection.settle(frame.request)
                     return
-                answer = self._redaction.answer(await REQUESTS[frame.kind](self._context, body))
+                answer = self._redaction.answer(await self._answer_to(frame.kind, body))
         except StatementError as error:
             self._connection.refuse(frame.request, error.code, f"{frame.kind}: {error.message}")
         except PulseError as error:

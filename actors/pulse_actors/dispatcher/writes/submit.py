@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import msgspec
 
 from pulse.common.ids import uuid7
-from pulse.errors import BadRequestError, ConflictError, PulseError, StatementError, UnavailableError
+from pulse.errors import (
+    BadRequestError,
+    ConflictError,
+    PulseError,
+    StatementError,
+    StatementTimeoutError,
+    UnavailableError,
+)
 from pulse.protocol import SubmittedJob
 from pulse.store.failures import IN_VAIN, UNIQUE_VIOLATION, refuse_swallowed
 from pulse.store.rows import Level, Wake, from_s
@@ -59,7 +66,7 @@ class SubmitWriter:
         in_doubt: InDoubtClaims,
         signal: WorkSignal,
     ) -> None:
-        self._store = store
+        self._store, self._unique = store, store.unique
         self._registry = registry
         self._signal = signal
         self._in_doubt = in_doubt
@@ -87,7 +94,7 @@ class SubmitWriter:
                 await self._insert_again(submits[0])
             else:
                 self._in_vain += not error.is_value
-                _refuse(submits[0], _refusal(submits[0], error))
+                _refuse(submits[0], _refusal(submits[0].jobs, error))
             return True
         except PulseError as error:
             for submit in submits:
@@ -120,6 +127,29 @@ class SubmitWriter:
                 if self._in_doubt.is_unconfirmed:
                     self._signal.look_again()  # to look into the doubt
         return await self._submit(jobs) if woken is None else woken  # outside the lock: nothing is handed out
+
+    async def submit_unique(self, jobs: Sequence[SubmittedJob]) -> dict[str, object]:
+        """
+        Insert *jobs*, some of which have unique keys, all or none; by themselves, since they may wait for others.
+
+        Returns:
+            The answer.
+
+        Raises:
+            UnavailableError: The database is away; or a transaction that is open has one of the keys.
+            ConflictError: A key belongs to a job that is to be kept.
+        """
+        try:
+            ids, woken = await self._unique.submit(jobs)
+        except StatementTimeoutError as error:
+            message = f"a transaction that is not over has one of these unique keys ({error.message})"
+            raise UnavailableError(message) from error
+        except StatementError as error:
+            raise _refusal(jobs, error) from error
+        count_submitted(self._counters, woken)
+        self._wake(woken)
+        self._wake_delayed(jobs)
+        return self._answer(jobs, ids)
 
     async def _submit(self, jobs: Sequence[SubmittedJob]) -> list[Wake]:
         woken = await self._store.submit(jobs)
@@ -168,23 +198,29 @@ class SubmitWriter:
             self._done([submit], await self._store.submit_again(submit.jobs))
         except StatementError as error:
             inserted_between = error.sqlstate == UNIQUE_VIOLATION
-            _refuse(submit, ConflictError(error.message) if inserted_between else _refusal(submit, error))
+            _refuse(submit, ConflictError(error.message) if inserted_between else _refusal(submit.jobs, error))
         except PulseError as error:
             _refuse(submit, error)
 
     def _done(self, submits: Sequence[PendingSubmit], woken: Sequence[Wake]) -> None:
-        for wake in woken:  # first: the claim runs while the answers are written
+        self._wake(woken)  # first: the claim runs while the answers are written
+        for submit in submits:
+            submit.link.send("ok", submit.request, self._answer(submit.jobs, [job.id for job in submit.jobs]))
+        self._wake_delayed([job for submit in submits for job in submit.jobs])
+
+    def _wake(self, woken: Sequence[Wake]) -> None:
+        for wake in woken:
             if wake.due_s is not None:
                 self._signal.wake_level(Level(wake.topic, wake.priority), due_s=wake.due_s)
-        for submit in submits:
-            submit.link.send("ok", submit.request, self._answer(submit.jobs))
-        delays = [job.delay_s for submit in submits for job in submit.jobs if job.delay_s]
+
+    def _wake_delayed(self, jobs: Iterable[SubmittedJob]) -> None:
+        delays = [job.delay_s for job in jobs if job.delay_s]
         if delays:
             self._signal.wake_recent(min(delays))
 
-    def _answer(self, jobs: Sequence[SubmittedJob]) -> dict[str, object]:
+    def _answer(self, jobs: Sequence[SubmittedJob], ids: Sequence[bytes | None]) -> dict[str, object]:
         """The ids; and which names no worker has a handler for, although workers serve the topic."""
-        answer: dict[str, object] = {"ids": [job.id for job in jobs]}
+        answer: dict[str, object] = {"ids": ids}
         named = {(job.topic, job.name) for job in jobs}
         unhandled = [(name, *found) for topic, name in named if (found := self._registry.unhandled(topic, name))]
         if unhandled:
@@ -196,11 +232,11 @@ def _refuse(submit: PendingSubmit, error: PulseError) -> None:
     submit.link.send("error", submit.request, {"code": error.code, "message": error.message})
 
 
-def _refusal(submit: PendingSubmit, error: StatementError) -> PulseError:
+def _refusal(jobs: Sequence[SubmittedJob], error: StatementError) -> PulseError:
     """The error for a request that is refused by itself."""
     if error.code != BadRequestError.code:
         return error
-    which = f"job {submit.jobs[0].name}" if len(submit.jobs) == 1 else f"one of {len(submit.jobs)} jobs"
+    which = f"job {jobs[0].name}" if len(jobs) == 1 else f"one of {len(jobs)} jobs"
     return BadRequestError(f"{which} cannot be stored: {error.message}")
 
 
@@ -214,8 +250,8 @@ def checked(jobs: Sequence[SubmittedJob]) -> list[SubmittedJob]:
     *jobs* with an id each, checked as far as that needs no database.
 
     Raises:
-        BadRequestError: A job's args are too long, it has both run_at and delay_s, run_at is out of range, or it
-            expires before it is due.
+        BadRequestError: A job's args are too long, it has both run_at and delay_s, run_at is out of range, it expires
+            before it is due, or has options of unique jobs without a key.
     """
     ready: list[SubmittedJob] = []
     for index, job in enumerate(jobs):
@@ -237,7 +273,7 @@ def args_problem(args: str) -> str | None:
 
 
 def _problem(job: SubmittedJob) -> str | None:
-    wrong = args_problem(job.args)
+    wrong = args_problem(job.args) or _key_problem(job)
     if wrong is not None:
         return wrong
     if job.run_at is not None and job.delay_s is not None:
@@ -254,6 +290,17 @@ def _problem(job: SubmittedJob) -> str | None:
         if end_s is not None and begin_s is not None and end_s <= begin_s:
             return f"{end} is {end_s:.12g}; more than {begin}, {begin_s:.12g}, is allowed"
     return None
+
+
+def _key_problem(job: SubmittedJob) -> str | None:
+    if job.unique is None and (job.unique_until is not None or job.on_conflict is not None):
+        return "unique_until or on_conflict is given; they are allowed with unique only"
+    return None
+
+
+def has_keys(jobs: Iterable[SubmittedJob]) -> bool:
+    """Whether some of *jobs* have unique keys."""
+    return any(job.unique is not None for job in jobs)
 
 
 def _is_on_a_calendar(moment: float) -> bool:

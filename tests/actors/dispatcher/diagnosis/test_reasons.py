@@ -178,6 +178,19 @@ def test_it_has_expired() -> None:
     assert codes(HELD, last_job_status="RUNNING", expires_at=NOW + 1) == ["held", "expires"]
 
 
+@pytest.mark.parametrize(("columns", "has_it"), [
+    ({"unique_until": "end", "attempts": 3}, True), ({"unique_until": "start", "attempts": 0}, True),
+    ({"unique_until": "start", "attempts": 1}, False), ({"unique_until": None, "attempts": 0}, False),
+], ids=str)  # fmt: skip
+def test_it_has_a_unique_key(columns: dict[str, Any], has_it: bool) -> None:
+    """That comes last, since it is no reason; whether it is due or not."""
+    later: dict[str, Any] = {"next_run_at": NOW + 60, **({"outcome": "snoozed"} if columns["attempts"] else {})}
+    columns = {**columns, "uncharged": columns["attempts"]}
+    for more, first in (({}, "ready"), (later, codes(**later)[0])):
+        assert codes(unique_key="k", **columns, **more) == [first, *["unique"] * has_it]
+        assert codes(**{**columns, "unique_until": None}, **more) == [first]
+
+
 def test_it_is_paused() -> None:
     every: dict[str, Any] = {"all_paused_at": NOW - 60, "all_paused_by": "uid 7 (me)", "all_reason": "broken\ndisk"}
     topic: dict[str, Any] = {"topic": "a b", **{key.removeprefix("all_"): value for key, value in every.items()}}

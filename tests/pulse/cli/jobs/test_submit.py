@@ -12,6 +12,14 @@ def test_many_jobs_have_ids_of_their_own() -> None:
     done = CliRunner().invoke(submit, ["resize", "-", "--id", "0190163d-8694-739b-aea5-966c26f8ad90"])
     assert done.exit_code == 2
     assert "--id names one job" in done.output
+    done = CliRunner().invoke(submit, ["resize", "-", "--unique", "k"])
+    assert (done.exit_code, "--unique is the key of one job" in done.output) == (2, True)
+
+
+@pytest.mark.parametrize("words", [["--unique-until", "end"], ["--on-conflict", "skip"]], ids=str)
+def test_options_of_a_key_need_one(words: list[str]) -> None:
+    done = CliRunner().invoke(submit, ["resize", *words])
+    assert (done.exit_code, "are allowed with --unique only" in done.output) == (2, True)
 
 
 @pytest.mark.parametrize("words", [

@@ -232,6 +232,19 @@ class TestJobs:
         known = job(status="RUNNING", locked_by="h0st/b00t/42/1234.99/pool/1", hosts={"h0st": "alpha"})
         assert {label: cell.text for label, cell in facts(known, NOW_S)}["worker"] == "pool/1 on alpha, pid 1234"
 
+    @pytest.mark.parametrize(("columns", "text"), [
+        ({"status": "RUNNING", "attempts": 1, "unique_until": "end"}, "until it ends"),
+        ({"status": "COMPLETED", "attempts": 1, "unique_until": "end"}, "given away"),
+        ({"status": "PENDING", "unique_until": "start"}, "until it starts"),
+        ({"status": "RETRYING", "attempts": 1, "unique_until": "start"}, "given away"),
+        ({"status": "PENDING"}, "given away"),
+    ], ids=str)  # fmt: skip
+    def test_its_unique_key(self, columns: dict[str, Any], text: str) -> None:
+        """And whether it still has it; nothing where there is none."""
+        shown = {label: cell.text for label, cell in facts(job(unique_key="k\n", **columns), NOW_S)}
+        assert shown["unique key"] == f"k\\n ({text})"
+        assert "unique key" not in dict(facts(job(status="PENDING"), NOW_S))
+
     def test_facts_of_a_completed_job(self) -> None:
         """Where it ran, when, and for how long."""
         times = {"started_at": NOW_S - 70, "completed_at": NOW_S - 60}

@@ -246,4 +246,6 @@ async def test_who_may_read_reads_himself(place: Place) -> None:
     assert await place.sql.fetchval("SELECT pulse.submit('n', id => $1)", made) == made
     with pytest.raises(asyncpg.InsufficientPrivilegeError, match="permission denied for function is_stored_unseen"):
         await place.sql.execute(f"SELECT pulse.is_stored_unseen('{made}', 'n', 'default', '{{}}')")
+    with pytest.raises(asyncpg.InsufficientPrivilegeError, match="permission denied for function unique_holder"):
+        await place.sql.execute("SELECT pulse.unique_holder(NULL, 'n', 't', '{}', now(), NULL, 'k', 'replace')")
     await place.sql.execute("RESET ROLE")

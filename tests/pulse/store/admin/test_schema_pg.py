@@ -69,7 +69,7 @@ async def test_no_index_holds_what_a_heartbeat_writes(connection: Sql) -> None:
     """lease_until and progress are in no index, neither as column nor in a predicate: beats can stay HOT."""
     sql = "SELECT pg_get_indexdef(indexrelid) AS text FROM pg_index WHERE indrelid = 'pulse.jobs'::regclass"
     found = [row["text"] for row in await connection.fetch(sql)]
-    assert len(found) == 9
+    assert len(found) == 10
     assert [text for text in found if "lease_until" in text or "progress" in text] == []
 
 

@@ -201,6 +201,12 @@ async def test_a_job_that_nobody_takes_looks_wrong(code: str, looks: str) -> Non
     assert f'<section class="{looks}">' in (await at.ask("GET", f"/jobs/{JOB}")).text
 
 
+async def test_a_unique_key_is_shown() -> None:
+    keyed = job(status="PENDING", unique_key="doc:<42>", unique_until="start", attempts=0)
+    at = browser(Told(jobs_get={"job": keyed}, jobs_why={}, status={}))
+    assert "doc:&lt;42&gt; (until it starts)" in (await at.ask("GET", f"/jobs/{JOB}")).text
+
+
 async def test_parts_of_a_job() -> None:
     """Whole, as a file; only what a job's page shows, and only what is there."""
     job = {"id": JOB.bytes, "args": '{"a": 1}', "locked_by": "host", "last_error": "bo\udc80m"}

@@ -1,0 +1,101 @@
+"""
+Submits of jobs that may be there already: repeated ones, and those with unique keys.
+
+A key may belong to a transaction that is open: such a submit waits for it, on connections of its own, so that nothing
+else does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from operator import itemgetter
+from typing import TYPE_CHECKING, Final
+
+from pulse.errors import ConflictError, StatementError
+from pulse.store.arguments import job_columns, trace_column
+from pulse.store.failures import UNIQUE_VIOLATION, refuse_swallowed
+from pulse.store.rows import Wake
+from pulse.store.statements import STATEMENTS
+
+if TYPE_CHECKING:
+    from asyncpg import Connection, Record
+
+    from pulse.protocol import SubmittedJob
+    from pulse.store.connections.pool import Pool
+
+UNIQUE_CONNECTIONS: Final = 4  # opened when they are needed; more submits at once than that have to wait
+
+
+async def insert_again(
+    connection: Connection[Record], jobs: Sequence[SubmittedJob], now: datetime | None
+) -> list[Wake]:
+    """
+    Insert those of *jobs* that are not there yet; in a transaction.
+
+    Raises:
+        ConflictError: An id belongs to a job with another name, topic or args, or occurs twice in *jobs*.
+    """
+    columns = job_columns(jobs)
+    rows = await connection.fetch(STATEMENTS["submit_again"].sql, *columns, trace_column(jobs), now)
+    other = await connection.fetch(STATEMENTS["submitted_differently"].sql, *columns[:4])
+    refuse_swallowed(len(jobs), len(jobs) - sum(row["is_missing"] for row in other))
+    if other:
+        message = f"job {other[0]['id']} exists already with another name, topic or args"
+        raise ConflictError(message)
+    return [Wake(*row) for row in rows]
+
+
+class UniqueSubmits:
+    """
+    Submits with unique keys.
+
+    Args:
+        pool: Its own connections.
+
+    Attributes:
+        pool: The same.
+    """
+
+    def __init__(self, pool: Pool) -> None:
+        self.pool = pool
+
+    async def submit(
+        self, jobs: Sequence[SubmittedJob], *, now: datetime | None = None
+    ) -> tuple[list[bytes], list[Wake]]:
+        """
+        Insert *jobs*, some of which have unique keys; all or none.
+
+        Args:
+            jobs: Each has an id.
+            now: Instead of the database's clock.
+
+        Returns:
+            The id of each: its own, or the id of the job that has its key; and the levels that got work.
+
+        Raises:
+            ConflictError: Another job has a key, and is to be kept; or an id belongs to another job.
+            StatementError: A job cannot be stored.
+            StatementTimeoutError: A transaction that is open has taken a key, or lets one go.
+        """
+        keyed = [job for job in jobs if job.unique is not None]
+        plain = [job for job in jobs if job.unique is None]
+        keys = [job.unique for job in keyed], [job.unique_until for job in keyed], [job.on_conflict for job in keyed]
+        try:
+            async with self.pool.connection() as connection, connection.transaction():
+                woken = await insert_again(connection, plain, now) if plain else []
+                rows = await connection.fetch(
+                    STATEMENTS["submit_unique"].sql, *job_columns(keyed), trace_column(keyed), now, *keys
+                )
+        except StatementError as error:
+            if error.sqlstate == UNIQUE_VIOLATION:
+                raise ConflictError(error.message) from error
+            raise
+        found = iter(sorted(rows, key=itemgetter("place")))
+        ids = [(job.id or b"") if job.unique is None else next(found)["id"] for job in jobs]
+        woken += [
+            Wake(row["topic"], row["priority"], row["due_s"], jobs=int(row["id"] == keyed[row["place"] - 1].id))
+            for row in rows
+            if row["topic"] is not None
+        ]
+        return ids, woken
