@@ -159,11 +159,6 @@ CHECKS: Final = [
     _text("jobs", "jobs_topic", "topic"),
     _text("jobs", "jobs_name", "name"),
     _object("jobs", "jobs_args"),
-    _column("jobs", "jobs_group_key", "group_key", good=("repeat('é', 200)",), bad=("''", "repeat('x', 201)", "'*'")),
-    Check(
-        "jobs", "jobs_run_after", [{"group_key": "'g'", "run_after": "now()"}, {"group_key": "'g'"}],
-        [{"run_after": "now()"}, {"group_key": "'g'", "run_after": "'9999-12-31 00:00+00'"}],
-    ),
     _text("limits", "limits_name_check", "name"),
     _text("limits", "limits_group_key_check", "group_key", 0),
     _column("limits", "limits_concurrency_check", "concurrency", good=("0", "1000000"), bad=("-1", "1000001")),
@@ -187,20 +182,6 @@ CHECKS: Final = [
         "limits", "limits_tokens", [{"tokens": "1", "tokens_at": "now()"}], [{"tokens": "1"}, {"tokens_at": "now()"}],
     ),
     _text("topics", "topics_limit_name_check", "limit_name"),
-    Check(
-        "jobs", "jobs_unique",
-        good=[
-            {"unique_key": "repeat('é', 500)", "unique_until": "'start'"},
-            {"unique_key": "'k'", "unique_until": "'end'"},
-            {"unique_key": "'k'"},
-        ],
-        bad=[
-            {"unique_key": "repeat('x', 501)"},
-            {"unique_key": "''"},
-            {"unique_until": "'end'"},
-            {"unique_key": "'k'", "unique_until": "'never'"},
-        ],
-    ),
     _column("attempts", "attempts_attempt_check", "attempt", good=("0", "9"), bad=("-1",)),
     _column(
         "attempts", "attempts_outcome_check", "outcome",
