@@ -7,7 +7,7 @@ import functools
 import os
 import time
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import asyncpg
 
@@ -17,6 +17,7 @@ from bench.count import VARIABLE, Count
 DSN: Final = "BENCH_DSN"  # the database of the effects
 POOL: Final = 10  # connections, as an application has them
 EFFECT: Final = "INSERT INTO public.effects VALUES ($1, $2)"
+EFFECTS: Final = "INSERT INTO public.effects SELECT * FROM unnest($1::int[], $2::text[])"
 IDS: Final = "BENCH_IDS"  # path of the file into which `noted` writes the 16 bytes of each id, in one write
 
 app = pulse.App()
@@ -78,6 +79,15 @@ async def fenced(number: int, pad: str, ctx: pulse.Context) -> None:
     pool = await _pool()
     async with pool.acquire() as connection, ctx.transaction(connection):
         await connection.execute(EFFECT, number, pad)
+
+
+@app.handler("batch", batch=100)
+async def batch(jobs: list[pulse.BatchJob[dict[str, Any]]]) -> None:
+    """The rows of a hundred jobs in one statement."""
+    for _ in jobs:
+        _begun()
+    pool = await _pool()
+    await pool.execute(EFFECTS, [job.args["number"] for job in jobs], [job.args["pad"] for job in jobs])
 
 
 @app.handler("stamp")

@@ -223,6 +223,20 @@ def sizes(stage: Stage) -> list[Sample]:
     return samples
 
 
+def batch(stage: Stage) -> list[Sample]:
+    """A row of the application for each job, from a call for a hundred jobs, against a call for each."""
+    jobs, table = stage.size.plain_jobs, "CREATE TABLE public.effects (number int, pad text)"
+    works = [Work(handler, jobs, before=table) for handler in ("effect", "batch")]
+    found = {work.handler: drained(stage, work) for work in (works if stage.round % 2 else reversed(works))}
+    single, against = found["effect"], "a call and a statement for each job"
+    return [
+        Sample("batch=100, one statement", found["batch"].rate, "jobs/s", single.rate, against),
+        Sample(
+            "batch=100, CPU of all", sum(found["batch"].cpu_us.values()), "µs/job", sum(single.cpu_us.values()), against
+        ),
+    ]
+
+
 def fenced(stage: Stage) -> list[Sample]:
     """A row of the application in a fenced transaction, against one of its own and the worker's report."""
     jobs, table = stage.size.plain_jobs, "CREATE TABLE public.effects (number int, pad text)"

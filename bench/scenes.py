@@ -45,6 +45,7 @@ SCENES: Final[Mapping[str, Scene]] = {
     "calls": Scene("typed calls beside names and args, and pulse.sql beside the socket", calls.calls),
     "imports": Scene("import of pulse", calls.imports, once=True),
     "sync": Scene("handlers that are a plain def, in threads", drain.sync),
+    "batch": Scene("handlers that write a row, a hundred in a call and one by one", drain.batch),
     "fenced": Scene("handlers with an effect, in a fenced transaction and in one of their own", drain.fenced),
     "awaiting": Scene("handlers that sleep 10 ms, 1000 at once", drain.awaiting),
     "sizes": Scene("args of 1 KB and of 100 KB", drain.sizes),

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pulse import sql
     from pulse.app.app import App
     from pulse.app.call import Call, call
-    from pulse.app.context import Context, Previous, current
+    from pulse.app.context import BatchJob, Context, Previous, current
     from pulse.app.handler import Handler
     from pulse.app.hooks.failed_job import FailedJob
     from pulse.app.hooks.lifespan import provided
@@ -74,6 +74,7 @@ __all__ = [
     "App",
     "AsyncClient",
     "BadRequestError",
+    "BatchJob",
     "Call",
     "CallNext",
     "Changed",
@@ -132,7 +133,7 @@ _MODULES: Final = {
     "pulse.client.client": ("Client",),
     "pulse.client.async_client": ("AsyncClient", "connect"),
     "pulse.security.codec": ("Codec",),
-    "pulse.app.context": ("Context", "Previous", "current"),
+    "pulse.app.context": ("BatchJob", "Context", "Previous", "current"),
     "pulse.app.hooks.failed_job": ("FailedJob",),
     "pulse.app.hooks.lifespan": ("provided",),
     "pulse.app.hooks.middleware": ("CallNext",),

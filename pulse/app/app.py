@@ -127,6 +127,8 @@ class App:
         isolate: bool = False,
         max_memory_bytes: int | None = None,
         max_cpu_s: float | None = None,
+        batch: int | None = None,
+        batch_wait_s: float | None = None,
         middleware: Sequence[Middleware] = (),
         unique_by: Callable[..., str | None] | None = None,
     ) -> Callable[[FunctionT], FunctionT]:
@@ -150,6 +152,9 @@ class App:
             isolate: Run each job in a process of its own, whose death does not affect other jobs.
             max_memory_bytes: Address space of that process; beyond it there is MemoryError. Needs *isolate*.
             max_cpu_s: Processor time of that process, rounded up to whole seconds. Needs *isolate*.
+            batch: Call it for up to so many jobs at once, 1 to 1000; it takes them as ``list[pulse.BatchJob]``, and
+                returns a list of results in that order, a dict by their ids, or None.
+            batch_wait_s: How long the first job of a batch waits for more, 0 to 60 seconds; 0.05 without it.
             middleware: Functions around each of its attempts, inside those of ``App.middleware``; the first is the
                 outermost.
             unique_by: A function of some of its arguments, by their names, that returns the unique key of a job, or
@@ -175,6 +180,8 @@ class App:
                 isolate=isolate,
                 max_memory_bytes=max_memory_bytes,
                 max_cpu_s=max_cpu_s,
+                batch=batch,
+                batch_wait_s=batch_wait_s,
                 middleware=middleware,
                 unique_by=unique_by,
             )

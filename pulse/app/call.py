@@ -63,7 +63,8 @@ def call(handler: Callable[..., Any], /, *args: object, **kwargs: object) -> Cal
     Args:
         handler: A function registered with ``@app.handler``. Its ``pulse.Context`` is left out; for type checkers it
             has to be the first parameter.
-        args, kwargs: As if it were called.
+        args, kwargs: As if it were called. Of a handler of batches: the args of one job, in one value or by name, which
+            type checkers refuse.
 
     Raises:
         HandlerError: It is no handler.

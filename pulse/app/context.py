@@ -6,19 +6,21 @@ from collections.abc import Generator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 from uuid import UUID
 
 from pulse.app.transactions.fence import AttemptFence
 from pulse.common import json_text
 from pulse.common.json_text import JsonValue
-from pulse.errors import NoHandlerError, TooLargeError, TransactionError
+from pulse.errors import HandlerError, NoHandlerError, TooLargeError, TransactionError
 from pulse.security.codec import Codec, seal
 
 if TYPE_CHECKING:
     from pulse.app.transactions.transaction import Transaction
 
-__all__ = ["CURRENT", "Context", "Previous", "current"]
+__all__ = ["CURRENT", "BatchJob", "Context", "Previous", "current"]
+
+ArgsT = TypeVar("ArgsT")
 
 PROGRESS_MAX_BYTES: Final = 16 * 1024  # it travels in every heartbeat
 CHECKPOINT_MAX_BYTES: Final = 1024 * 1024  # small resumable state, not the work itself
@@ -135,6 +137,7 @@ class Context:
         occurrence: The occurrence of the schedule that fired the job, aware; None for other jobs.
         previous: How the attempt before ended, if the server knows.
         args: The arguments, as the handler gets them.
+        batch: For middleware around a handler of batches: the jobs of its call; all else is then of the first job.
     """
 
     job_id: UUID
@@ -147,6 +150,7 @@ class Context:
     args: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)  # they may be secrets
     link: Link = field(default_factory=_LocalLink, repr=False)
     codec: Codec | None = field(default=None, repr=False)
+    batch: tuple[BatchJob[Any], ...] = field(default=(), repr=False)
 
     @property
     def worker(self) -> str | None:
@@ -263,6 +267,64 @@ class Context:
                 "ctx.transaction and ctx.complete need a worker that runs the attempt, and a server that names it"
             )
         return fence
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class BatchJob(Generic[ArgsT]):
+    """
+    One job of a batch, for a handler with ``batch=``.
+
+    Attributes:
+        id: Id of the job.
+        attempt: Number of this attempt.
+        args: Its arguments, of the type in the handler's ``list[pulse.BatchJob[IndexArgs]]``; without a type a dict.
+        ctx: Its own context: progress, checkpoint, previous, cancelled, transaction.
+    """
+
+    id: UUID
+    attempt: int
+    args: ArgsT
+    ctx: Context = field(repr=False)
+    _ends: list[object] = field(default_factory=list[object], init=False, repr=False)
+
+    def complete(self, result: object = None) -> None:
+        """
+        This job is done, whatever the handler returns or raises later; stored when the call has ended.
+
+        Args:
+            result: As a handler returns it.
+
+        Raises:
+            HandlerError: The job has its outcome already.
+        """
+        self._end(result)
+
+    def fail(self, error: BaseException) -> None:
+        """
+        This job has failed, and only this one; stored when the call has ended.
+
+        Args:
+            error: As a handler raises it, ``pulse.RetryAfter`` and ``pulse.Discard`` too.
+
+        Raises:
+            HandlerError: The job has its outcome already, or this is no exception.
+        """
+        if not _is_error(error):
+            raise HandlerError(f"job {self.id}: fail takes an exception, not {error!r:.100}")
+        self._end(error)
+
+    def outcome_or(self, value: object) -> object:
+        """The result or the error that it was given; without any, *value*."""
+        return self._ends[0] if self._ends else value
+
+    def _end(self, value: object) -> None:
+        if self._ends:
+            raise HandlerError(f"job {self.id} has its outcome already: one call of complete or fail is allowed")
+        self._ends.append(value)
+
+
+def _is_error(value: object) -> bool:
+    return isinstance(value, BaseException)
 
 
 def current() -> Context:

@@ -20,7 +20,7 @@ from pulse.app.hooks.functions import check_function, is_async
 from pulse.app.hooks.lifespan import provided_parameters
 from pulse.app.hooks.middleware import Layers, Middleware, checked_own, layers_for
 from pulse.app.hooks.registry import FailureHook, Hooks
-from pulse.app.parameters import Parameters, resolved
+from pulse.app.parameters import BatchParameters, Parameters, batch_kind, resolved
 from pulse.app.retry_on import RetryOn, check_retry_on
 from pulse.common.backoff import ALLOWED, is_backoff
 from pulse.errors import BadRequestError, HandlerError
@@ -33,6 +33,9 @@ MAX_KEY: Final = 500  # as in the database
 MAX_TRIES: Final = 10_000  # as in the database
 MAX_SECONDS: Final = 1e9  # as on the wire
 MAX_BYTES: Final = 2**60  # far beyond any machine, and below what the kernel takes
+MAX_BATCH: Final = 1000  # a call gains nothing beyond, and a crash of its process is charged to all of its jobs
+MAX_BATCH_WAIT_S: Final = 60.0  # the jobs are held meanwhile: no other worker can have them
+BATCH_WAIT_S: Final = 0.05  # longer than a claim takes, too short to notice
 _BY_NAME: Final = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 _HANDLERS: Final = "__pulse_handlers__"  # on the function: by each name that it was registered under, how to find it
 # The annotation of a name that exists for type checkers only cannot be evaluated: compare its text.
@@ -57,6 +60,8 @@ class Handler:
         isolate: Each of its jobs runs in a process of its own.
         max_memory_bytes: Address space of that process.
         max_cpu_s: Processor time of that process.
+        batch: Most jobs of one call; None: each job has a call of its own.
+        batch_wait_s: Longest wait of the first of them for more.
         unique_by: Makes the unique key of a job from its arguments, by their names; None: its jobs have none.
         codec: Its app's.
         middleware: Its own, inside its app's.
@@ -81,6 +86,8 @@ class Handler:
     isolate: bool = False
     max_memory_bytes: int | None = None
     max_cpu_s: float | None = None
+    batch: int | None = None
+    batch_wait_s: float | None = None
     unique_by: Callable[..., str | None] | None = None
     codec: Codec | None = None
     middleware: tuple[Middleware, ...] = ()
@@ -121,6 +128,7 @@ class Handler:
             "max_crashes": self.max_crashes,
             "stall_s": self.stall_s,
             "backoff": self.backoff,
+            "batch": self.batch,
             **self.events,
         }
         return {key: value for key, value in values.items() if value is not None}
@@ -143,11 +151,14 @@ def make_handler(name: str, function: Callable[..., Any], **options: Any) -> Han
     label = f"handler {name!r}"
     check_function(label, function, "a handler")
     context, parameters = _read(label, function)
+    is_batch = options.get("batch") is not None
+    if is_batch:
+        _check_jobs(label, function, context, parameters)
     made = Handler(
         name,
         function,
         is_async=is_async(function),
-        parameters=Parameters(function, parameters, {context}),
+        parameters=_parameters(is_batch=is_batch)(function, parameters, {context}),
         context_parameter=context,
         **options,
     )
@@ -162,10 +173,12 @@ def make_handler(name: str, function: Callable[..., Any], **options: Any) -> Han
     if made.retry_on is not None:
         check_retry_on(label, made.retry_on)
     _check_isolation(label, made.isolate, made.max_memory_bytes, made.max_cpu_s)
+    _check_batch(label, made)
     if made.unique_by is not None:
         _check_unique_by(label, made.unique_by, made.parameters.names)
     return replace(
         made,
+        batch_wait_s=_wait_s(made),
         timeout_s=_as_float(made.timeout_s),
         stall_s=_as_float(made.stall_s),
         max_cpu_s=_as_float(made.max_cpu_s),
@@ -180,12 +193,24 @@ def bound(handler: Handler, hooks: Hooks) -> Handler:
     provided = provided_parameters(function, parameters, hooks.kinds)
     return replace(
         handler,
-        parameters=Parameters(function, parameters, {handler.context_parameter, *provided}),
+        parameters=_parameters(is_batch=handler.batch is not None)(
+            function, parameters, {handler.context_parameter, *provided}
+        ),
         layers=layers_for((*hooks.middleware, *handler.middleware), handler_is_async=handler.is_async),
         provided=provided,
         on_failure=hooks.on_failure,
         events={} if handler.name in hooks.events.values() else dict(hooks.events),
     )
+
+
+def _parameters(*, is_batch: bool) -> type[Parameters]:
+    return BatchParameters if is_batch else Parameters
+
+
+def _wait_s(handler: Handler) -> float | None:
+    if handler.batch is None:
+        return None
+    return BATCH_WAIT_S if handler.batch_wait_s is None else float(handler.batch_wait_s)
 
 
 def _as_float(seconds: float | None) -> float | None:
@@ -265,6 +290,43 @@ def _check_isolation(label: str, isolate: object, max_memory_bytes: object, max_
         raise HandlerError(
             f"{label}: max_memory_bytes must be a whole number from 1 to {MAX_BYTES}, not {max_memory_bytes!r:.100}"
         )
+
+
+def _check_jobs(
+    label: str,
+    function: Callable[..., object],
+    context: str | None,
+    parameters: Mapping[str, inspect.Parameter],
+) -> None:
+    """Refuse a function that cannot take a batch."""
+    wanted = "a handler of batches takes them as its first parameter, annotated list[pulse.BatchJob]"
+    if context is not None:
+        raise HandlerError(f"{label}: a batch has no context for {context!r}: each job of it has its own, job.ctx")
+    first = next(iter(parameters.values()), None)
+    if first is None or first.kind in {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}:
+        raise HandlerError(f"{label}: no parameter takes the jobs; {wanted}")
+    try:
+        batch_kind(function, first)
+    except TypeError as error:
+        raise HandlerError(f"{label}: parameter {first.name!r} {error}; {wanted}") from None
+
+
+def _check_batch(label: str, handler: Handler) -> None:
+    size, wait_s = handler.batch, handler.batch_wait_s
+    if size is None:
+        if wait_s is not None:
+            raise HandlerError(f"{label}: batch_wait_s needs batch: it is how long the first job waits for others")
+        return
+    if not _is_size(size):
+        raise HandlerError(f"{label}: batch must be a whole number from 1 to {MAX_BATCH}, not {size!r:.100}")
+    if wait_s is not None and not (_is_number(wait_s) and 0 <= wait_s <= MAX_BATCH_WAIT_S):
+        raise HandlerError(f"{label}: batch_wait_s must be from 0 to {MAX_BATCH_WAIT_S:g} seconds, not {wait_s!r:.100}")
+    if handler.isolate:
+        raise HandlerError(f"{label}: isolate=True runs each job in a process of its own, which no batch can do")
+
+
+def _is_size(size: object) -> bool:
+    return isinstance(size, int) and not isinstance(size, bool) and 1 <= size <= MAX_BATCH
 
 
 def _check_unique_by(label: str, unique_by: object, allowed: Sequence[str]) -> None:

@@ -10,14 +10,16 @@ from __future__ import annotations
 import inspect
 import math
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal, NamedTuple, TypeAlias, cast
+from uuid import UUID
 
 from pulse.app.parameters import ArgumentError
 from pulse.common import json_text
 from pulse.common.text import cut_middle
+from pulse.errors import ResultError
 
 __all__ = [
     "DONE",
@@ -32,6 +34,7 @@ __all__ = [
     "crashed",
     "describe",
     "result_text",
+    "split",
     "stalled",
     "timed_out",
 ]
@@ -135,6 +138,37 @@ def classify(value: object) -> Outcome:
         value.close()
         return Outcome("error", "the handler is a plain def that returned a coroutine; declare it with async def")
     return _classify_result(value)
+
+
+def split(value: object, ids: Sequence[UUID]) -> list[object]:
+    """
+    What each job of a batch has come to, for ``classify``.
+
+    Args:
+        value: What the handler returned, or the exception that ended it.
+        ids: Of the jobs, in order.
+
+    Returns:
+        A value for each of *ids*; a ``ResultError`` for each, if *value* is not one result for each.
+    """
+    if value is None or isinstance(value, BaseException | Snooze) or inspect.iscoroutine(value):
+        return [value] * len(ids)
+    allowed = "a list in the order of the jobs, a dict by their ids, or None is allowed"
+    match value:
+        case Mapping():
+            found = cast("Mapping[object, object]", value)
+            unknown = [key for key in found if key not in ids]
+            if not unknown:
+                return [found.get(one) for one in ids]
+            text = f"the handler returned a result for {unknown[0]!r:.100}, which is no id of the batch; {allowed}"
+        case list() | tuple():
+            results = cast("Collection[object]", value)
+            if len(results) == len(ids):
+                return list(results)
+            text = f"the handler returned {len(results)} results for {len(ids)} jobs; {allowed}"
+        case _:
+            text = f"the handler of a batch returned {type(value).__name__}; {allowed}"
+    return [ResultError(text)] * len(ids)
 
 
 def _classify_result(value: object) -> Outcome:

@@ -12,15 +12,17 @@ import inspect
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from typing import Any, Final
+from typing import Any, Final, cast
 
+from pulse.app.context import BatchJob
 from pulse.common import json_text
 from pulse.common.text import similar_names
 
-__all__ = ["ArgumentError", "Parameters", "resolved"]
+__all__ = ["ArgumentError", "BatchParameters", "Parameters", "batch_kind", "resolved"]
 
 _AS_THEY_ARE: Final = frozenset({bool, int, str})  # JSON has the same: a third of a typed submit's time is saved
 _VARIABLE: Final = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+_LISTS: Final = frozenset({list, Sequence})
 
 
 class ArgumentError(ValueError):
@@ -134,6 +136,117 @@ class Parameters:
 
     def _allowed(self) -> str:
         return f"it takes {', '.join(self._declared) or 'none'}"
+
+
+class BatchParameters(Parameters):
+    """
+    The parameters of a handler of batches: its first one takes the jobs, each with all its args in one value.
+
+    Args:
+        function, parameters, filled: As of ``Parameters``.
+
+    Attributes:
+        jobs: Name of the first parameter.
+    """
+
+    def __init__(
+        self, function: Callable[..., Any], parameters: Mapping[str, inspect.Parameter], filled: AbstractSet[str | None]
+    ) -> None:
+        super().__init__(function, parameters, filled)
+        self.jobs: Final = next(iter(parameters))
+        self._first = parameters[self.jobs]
+        self._unfilled = sorted(self._required - {self.jobs})
+
+    @functools.cached_property
+    def kind(self) -> object:
+        """The type of a job's args; Any: they are a dict."""
+        try:
+            kind = batch_kind(self._function, self._first)
+        except TypeError:
+            return Any
+        return kind if json_text.knows_type(kind) else Any
+
+    @property
+    def names(self) -> list[str]:
+        """What a function of a job's arguments may take: all of them, in one value."""
+        return ["args"]
+
+    def complete(self, given: Mapping[str, object]) -> dict[str, Any]:
+        """Args that were converted to JSON, as a job of the batch has them."""
+        return {"args": self.decoded(dict(given))}
+
+    def bound(self, args: Sequence[object], kwargs: Mapping[str, object]) -> dict[str, object]:
+        """
+        The args of one job, converted to JSON: one value of their type, or its fields by name.
+
+        Raises:
+            ArgumentError: The handler does not take them.
+        """
+        if not args:
+            return self.encoded(kwargs)
+        if len(args) > 1 or kwargs:
+            raise ArgumentError("takes one value, which has all args of a job, or these by name")
+        return self._encoded(args[0])
+
+    def encoded(self, given: Mapping[str, object]) -> dict[str, object]:
+        """
+        The args of one job by name, converted to JSON.
+
+        Raises:
+            ArgumentError: The handler does not take them.
+        """
+        return self._encoded(dict(given))
+
+    def decoded(self, given: dict[str, Any]) -> Any:  # noqa: ANN401 - of the type that the handler names
+        """
+        The args of one job, as the annotation of the jobs says.
+
+        Raises:
+            ArgumentError: The handler does not take them. Names the place, not the value, which may be a secret.
+        """
+        self._check_filled()
+        try:
+            return json_text.as_type(given, self.kind, "args")
+        except json_text.NotOfTypeError as error:
+            raise ArgumentError(str(error)) from None
+
+    def _encoded(self, value: object) -> dict[str, object]:
+        self._check_filled()
+        try:
+            found = json_text.to_json(value, "args")
+            json_text.as_type(found, self.kind, "args", shown=True)
+        except json_text.NotOfTypeError as error:
+            raise ArgumentError(str(error)) from None
+        if not isinstance(found, dict):
+            raise ArgumentError(f"args are {found!r:.100}; an object is allowed")
+        return cast("dict[str, object]", found)
+
+    def _check_filled(self) -> None:
+        if self._unfilled:
+            raise ArgumentError(f"nothing fills the parameter {self._unfilled[0]!r} of a handler of batches")
+
+
+def batch_kind(function: Callable[..., object], parameter: inspect.Parameter) -> object:
+    """
+    The type of the args of a job, from the annotation of the jobs; Any: it does not say.
+
+    Raises:
+        TypeError: It is no list of BatchJob.
+    """
+    if parameter.annotation is inspect.Parameter.empty:
+        return Any
+    try:
+        found = resolved(function, parameter.annotation)
+    except Exception:  # noqa: BLE001 - evaluating an annotation runs code of the user's
+        return Any
+    if typing.get_origin(found) not in _LISTS:
+        raise TypeError(f"is annotated {parameter.annotation!r:.100}")
+    (inner,) = typing.get_args(found)
+    if inner is BatchJob:
+        return Any
+    if typing.get_origin(inner) is not BatchJob:
+        raise TypeError(f"is annotated {parameter.annotation!r:.100}")
+    return typing.get_args(inner)[0]
 
 
 def type_of(function: Callable[..., object], parameter: inspect.Parameter) -> object:

@@ -12,7 +12,7 @@ import contextlib
 import importlib
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Protocol, cast
 from uuid import UUID
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pulse.app.outcome import Outcome
     from pulse.protocol import Assignment
 
-__all__ = ["Spans", "Tracing", "current_traceparent", "for_attempts", "for_cell", "preload", "with_parent"]
+__all__ = ["BatchSpan", "Spans", "Tracing", "current_traceparent", "for_attempts", "for_cell", "preload", "with_parent"]
 
 ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 FLUSH_MS: Final = 1000  # for a process that ends with its handler to send the handler's spans
@@ -40,9 +40,38 @@ class Tracing(Protocol):
         """Make the attempt's span the current one, in the context that calls."""
         ...
 
+    def begin_batch(self, jobs: Sequence[Assignment]) -> BatchSpan:
+        """Make the spans of attempts that share a call, and one for the call, which is the current one."""
+        ...
+
     def end(self, span: Span | None, ending: Outcome) -> None:
         """The attempt is over."""
         ...
+
+
+class BatchSpan:
+    """
+    The spans of one call for several jobs.
+
+    Args:
+        tracing: Ends them.
+        spans: Of each attempt, by id and number.
+        call: Of the call; None: the attempt's own is the call's.
+    """
+
+    def __init__(
+        self, tracing: Tracing, spans: Mapping[tuple[bytes, int], Span | None], call: Span | None = None
+    ) -> None:
+        self._tracing = tracing
+        self._spans = spans
+        self._call = call
+
+    def end(self, endings: Mapping[tuple[bytes, int], Outcome]) -> None:
+        """The call is over; how each attempt has ended."""
+        for pair, span in self._spans.items():
+            self._tracing.end(span, endings[pair])
+        if self._call is not None:
+            self._call.end()
 
 
 def current_traceparent() -> str | None:
@@ -142,6 +171,36 @@ class Spans:
             f"process {job.topic}", parent, kind=SpanKind.CONSUMER, attributes=attributes, record_exception=False
         )
 
+    def begin_batch(self, jobs: Sequence[Assignment]) -> BatchSpan:
+        """
+        A span for each attempt, and one for the call, with links to them; a single attempt's span is the call's, too.
+
+        The jobs come from several traces: the span of the call can be in none of these.
+        """
+        if len(jobs) == 1:
+            return BatchSpan(self, {(jobs[0].id, jobs[0].attempt): self.begin(jobs[0])})
+        from opentelemetry.context import Context
+        from opentelemetry.trace import Link, SpanKind
+
+        spans = {(job.id, job.attempt): self.detached(job) for job in jobs}
+        attributes: dict[str, str | int] = {
+            "messaging.system": "pulse",
+            "messaging.operation.type": "process",
+            "messaging.operation.name": "process",
+            "messaging.batch.message_count": len(jobs),
+        }
+        links = [Link(span.get_span_context()) for span in spans.values()]
+        call = self._tracer.start_span(
+            f"process {jobs[0].topic}",
+            Context(),
+            kind=SpanKind.CONSUMER,
+            attributes=attributes,
+            links=links,
+            record_exception=False,
+        )
+        _make_current(call)
+        return BatchSpan(self, spans, call)
+
     def end(self, span: Span | None, ending: Outcome) -> None:
         """End the span with the attempt's outcome; all but success, snooze and release are errors."""
         if span is None:
@@ -163,6 +222,12 @@ class _Inherited:
         from opentelemetry import context
 
         context.attach(_parent(job.extra) or context.get_current())
+
+    def begin_batch(self, jobs: Sequence[Assignment]) -> BatchSpan:
+        """Make the span of the only job current."""
+        for job in jobs:
+            self.begin(job)
+        return BatchSpan(self, {(job.id, job.attempt): None for job in jobs})
 
     def end(self, span: Span | None, ending: Outcome) -> None:  # noqa: ARG002 - as Tracing has it
         """Send the handler's spans, within a short time: this process ends now."""

@@ -60,8 +60,12 @@ def room_of(worker: Worker) -> int:
 
 
 def taken_of(worker: Worker) -> int:
-    """How many of its places are taken: more jobs may have started, whose ends are still to be written."""
-    return min(worker.started, room_of(worker))
+    """
+    How many of its places are taken: more jobs may have started, whose ends are still to be written.
+
+    The jobs of a batch take one; an older server does not know that.
+    """
+    return min(worker.started if worker.taken is None else worker.taken, room_of(worker))
 
 
 def ahead_of(worker: Worker) -> int:

@@ -3,9 +3,8 @@ The body of each ``ok`` frame; the longest one is in ``stats``.
 
 The dispatcher and the supervisor answer with dicts, which a test compares with these Structs; the SDK's records, the
 command line and the dashboard read answers as these. Ids are 16 bytes, times Unix seconds; args, results, progress and
-checkpoints are JSON text, None if it is too long for a frame.
-
-Nearly every field may be missing: servers of other versions send more, or fewer. JSON output is not made from these.
+checkpoints are JSON text, None if it is too long for a frame. Nearly every field may be missing: servers of other
+versions send more, or fewer. JSON output is not made from these.
 """
 
 from __future__ import annotations
@@ -274,7 +273,7 @@ class TopicPage(Struct, frozen=True):
 
 
 class Worker(Struct, frozen=True):
-    """A handler process; ``running``: jobs that it holds, ``started``: how many have, ``calls``: by handler."""
+    """A handler process; ``running``: jobs that it holds, ``started``: how many have, ``taken``: in how many calls."""
 
     identity: str = ""
     name: str = ""
@@ -295,6 +294,7 @@ class Worker(Struct, frozen=True):
     cpu_s: float | None = None
     rss_bytes: int | None = None
     uptime_s: float | None = None
+    taken: int | None = None
 
     @property
     def held(self) -> int:

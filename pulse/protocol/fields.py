@@ -8,6 +8,7 @@ from msgspec import Meta
 
 MAX_ATTEMPT: Final = 2**31 - 1  # attempts is a PostgreSQL integer
 MAX_STACK_CHARS: Final = 64 * 1024
+MAX_BATCH: Final = 1000  # jobs of a call: each of them is charged if its process dies
 MAX_TOPICS: Final = 1000  # of one worker: each of its claims names them all
 MAX_HANDLERS: Final = 10_000  # of one worker: an empty one takes 4 bytes in a frame, and 150 here
 MAX_SECONDS: Final = 1e9  # 31 years; keeps every sum of times finite

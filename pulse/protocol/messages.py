@@ -11,6 +11,7 @@ from msgspec import Meta, Struct
 from pulse.common.backoff import MAX_BACKOFF
 from pulse.errors import ProtocolError
 from pulse.protocol.fields import (
+    MAX_BATCH,
     MAX_HANDLERS,
     MAX_SECONDS,
     MAX_STACK_CHARS,
@@ -56,6 +57,7 @@ class HandlerInfo(Struct, frozen=True):
     backoff: Annotated[str, Meta(max_length=MAX_BACKOFF)] | None = None
     on_dead_letter: Name | None = None
     on_crash: Name | None = None
+    batch: Annotated[int, Meta(ge=1, le=MAX_BATCH)] | None = None
 
 
 class Hello(Struct, frozen=True):

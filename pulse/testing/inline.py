@@ -116,31 +116,32 @@ class Inline:
         Run the jobs that are due, also those that they submit, until none is.
 
         A job that failed waits for its back-off, which ``advance`` skips. Jobs without a handler in this app wait.
+        A handler of batches is called for all that are due at once, up to its ``batch``.
 
         Returns:
             The jobs that ran, in the order of their first attempts.
 
         """
         ran: dict[bytes, MemoryJob] = {}
-        for job in self._due():
-            ran.setdefault(job.info.id, job)
-            self._runner.run(job)
+        for jobs in self._due():
+            ran.update((job.info.id, job) for job in jobs if job.info.id not in ran)
+            self._runner.run(*jobs)
         return [self._record(one) for one in ran.values()]
 
     async def run_until_idle_async(self) -> list[InlineJob]:
         """``run_until_idle`` in the event loop of the test."""
         ran: dict[bytes, MemoryJob] = {}
-        for job in self._due():
-            ran.setdefault(job.info.id, job)
-            await self._runner.run_async(job)
+        for jobs in self._due():
+            ran.update((job.info.id, job) for job in jobs if job.info.id not in ran)
+            await self._runner.run_async(*jobs)
         return [self._record(one) for one in ran.values()]
 
-    def _due(self) -> Iterator[MemoryJob]:
+    def _due(self) -> Iterator[list[MemoryJob]]:
         for _ in range(MAX_RUNS):
             job = self._queue.next_due()
             if job is None:
                 return
-            yield job
+            yield self._queue.due_with(job)
         raise _endless("the jobs", MAX_RUNS)
 
     def advance(self, seconds: float = 0.0, *, minutes: float = 0.0, hours: float = 0.0, days: float = 0.0) -> None:

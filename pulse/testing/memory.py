@@ -227,7 +227,20 @@ class MemoryQueue:
         """The job that a worker would start now."""
         now_s = self.now_s()
         due = [job for job in self._jobs.values() if self._is_due(job, now_s)]
-        return min(due, key=lambda job: (-job.info.priority, job.info.next_run_at or 0.0), default=None)
+        return min(due, key=_turn, default=None)
+
+    def due_with(self, job: MemoryJob) -> list[MemoryJob]:
+        """*job*, and the others that a worker would call its handler for at the same time."""
+        handler, now_s = self.handler(job), self.now_s()
+        if handler is None or handler.batch is None or _was_tried(job):
+            return [job]
+        others = [
+            one
+            for one in self._jobs.values()
+            if one is not job and _fits(one, job) and not _was_tried(one) and self._is_due(one, now_s)
+        ]
+        others.sort(key=_turn)
+        return [job, *others[: handler.batch - 1]]
 
     def claim(self, job: MemoryJob) -> Attempt | None:
         """Begin an attempt of a job that waits; None: it has expired."""
@@ -370,6 +383,19 @@ class MemoryQueue:
         if event is not None:
             args = _event_args(info, entry)
             self.submit([SubmittedJob(name=event, args=args, topic=info.topic, priority=info.priority)])
+
+
+def _turn(job: MemoryJob) -> tuple[int, float]:
+    return -job.info.priority, job.info.next_run_at or 0.0
+
+
+def _fits(one: MemoryJob, other: MemoryJob) -> bool:
+    return (one.info.name, one.info.timeout_s) == (other.info.name, other.info.timeout_s)
+
+
+def _was_tried(job: MemoryJob) -> bool:
+    """Whether an attempt was charged: then the next one is alone in its batch."""
+    return job.info.attempts > job.info.uncharged
 
 
 def _entry(info: JobInfo, attempt: int, outcome: str, now_s: float, error: str | None) -> AttemptInfo:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import anyio
 from anyio.to_thread import run_sync
@@ -26,11 +26,14 @@ from pulse.errors import InlineError
 from pulse.logs import LOGGED
 from pulse.testing.memory import WORKER, MemoryJob, MemoryQueue
 from pulse.worker.execution.attempt import Attempt, arguments_for
+from pulse.worker.execution.batch import Batch, Called
 from pulse.worker.execution.failure_hooks import counts, tell_failure
 from pulse.worker.execution.runner import call_in_thread, call_plain
 
 __all__ = ["InlineRunner"]
 
+Claimed: TypeAlias = "Sequence[tuple[MemoryJob, Attempt]]"
+Ending: TypeAlias = "tuple[Attempt, Outcome, object]"
 _THREADS: Final = 10  # for plain hooks
 
 
@@ -53,51 +56,59 @@ class InlineRunner:
         self._backend = backend
         self.values: dict[Any, Any] = {}
 
-    def run(self, job: MemoryJob) -> None:
+    def run(self, *jobs: MemoryJob) -> None:
         """
-        Run one attempt of *job*; what must be awaited gets an event loop of its own.
+        Run one attempt of a job, or one call for several; what must be awaited gets an event loop of its own.
 
         Raises:
             InlineError: No handler of the app has its name, it waits for this very job, or an event loop runs here
                 already.
         """
-        handler = self._handler(job)
+        handler = self._handler(*jobs)
         needs_loop = self._needs_loop(handler)
         if (needs_loop or handler.on_failure) and _is_in_loop():
             raise InlineError(f"{handler.name} is async, and an event loop runs here: use the method that is awaited")
-        attempt = self._queue.claim(job)
-        if attempt is None:
+        claimed = self._claimed(jobs)
+        if not claimed:
             return
-        with _begun(attempt, job):
+        called = _called(claimed, handler)
+        with _begun(called, claimed):
             if needs_loop:
-                value = anyio.run(self._call, attempt, handler, _call_directly, backend=self._backend)
+                value = anyio.run(self._call, called, handler, _call_directly, backend=self._backend)
             else:
-                value = self._call_plain(attempt, handler)
-            outcome = _ending(attempt, value)
-            if handler.on_failure and counts(outcome):
-                anyio.run(_tell_failure, attempt, handler, outcome, value, backend=self._backend)
-        self._end(job, attempt, outcome, value)
+                value = self._call_plain(called, handler)
+            endings = _endings(called, value)
+            if handler.on_failure:
+                for attempt, outcome, own in _failures(endings):
+                    anyio.run(_tell_failure, attempt, handler, outcome, own, backend=self._backend)
+        self._end(claimed, endings)
 
-    async def run_async(self, job: MemoryJob) -> None:
+    async def run_async(self, *jobs: MemoryJob) -> None:
         """``run`` in the event loop that runs; a plain handler runs in a thread, as in a worker."""
-        handler = self._handler(job)
-        attempt = self._queue.claim(job)
-        if attempt is None:
+        handler = self._handler(*jobs)
+        claimed = self._claimed(jobs)
+        if not claimed:
             return
-        with _begun(attempt, job):
-            value = await self._call(attempt, handler, _call_in_thread)
-            outcome = _ending(attempt, value)
-            if handler.on_failure and counts(outcome):
-                await _tell_failure(attempt, handler, outcome, value)
-        self._end(job, attempt, outcome, value)
+        called = _called(claimed, handler)
+        with _begun(called, claimed):
+            value = await self._call(called, handler, _call_in_thread)
+            endings = _endings(called, value)
+            if handler.on_failure:
+                for attempt, outcome, own in _failures(endings):
+                    await _tell_failure(attempt, handler, outcome, own)
+        self._end(claimed, endings)
 
-    def _handler(self, job: MemoryJob) -> Handler:
+    def _handler(self, job: MemoryJob, *others: MemoryJob) -> Handler:
         handler = self._queue.handler(job)
         if handler is None:
             raise InlineError(f"the app has no handler named {job.info.name!r}")
-        if job.attempt is not None:
+        if any(one.attempt is not None for one in (job, *others)):
             raise InlineError(f"{handler.name} waits for a job that waits for it")
         return handler
+
+    def _claimed(self, jobs: Iterable[MemoryJob]) -> Claimed:
+        found = [(job, self._queue.claim(job)) for job in jobs]
+        return [(job, attempt) for job, attempt in found if attempt is not None]
 
     def _needs_loop(self, handler: Handler) -> bool:
         is_wrapped = handler.layers is not None and bool(handler.layers.in_loop)
@@ -107,23 +118,26 @@ class InlineRunner:
         """The types of which it gets a value that the test has not given."""
         return set(handler.provided.values()) - self.values.keys()
 
-    def _call_plain(self, attempt: Attempt, handler: Handler) -> object:
+    def _call_plain(self, called: Called, handler: Handler) -> object:
         """What it returned or raised. Ctrl-C, and what pytest raises to end a test, are for neither."""
         try:
-            return call_plain(attempt, handler, arguments_for(attempt, handler, self.values))
+            arguments = _arguments(called, handler, self.values)
+            return None if arguments is None else call_plain(called, handler, arguments)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - any is the handler's
             return error
 
-    async def _call(self, attempt: Attempt, handler: Handler, call: Any) -> object:  # noqa: ANN401 - one of those below
+    async def _call(self, called: Called, handler: Handler, call: Any) -> object:  # noqa: ANN401 - one of those below
         value: object = asyncio.CancelledError()  # if the handler lets its cancellation through
         try:
             async with AsyncExitStack() as stack:
                 values = {**self.values, **await self._opened(handler, stack)}
-                with anyio.move_on_after(attempt.job.timeout_s) as scope:
-                    attempt.runs_in(_ScopedTask(scope))
-                    value = await _caught(attempt, handler, values, call)
+                attempts = _attempts(called)
+                with anyio.move_on_after(attempts[0].job.timeout_s) as scope:
+                    called.runs_in(_ScopedTask(scope))
+                    value = await _caught(called, handler, values, call)
                 if scope.cancel_called:
-                    attempt.stop("timeout")
+                    for attempt in attempts:
+                        attempt.stop("timeout")
         except (Exception, SystemExit) as error:  # noqa: BLE001 - of a lifespan
             value = error
         return value
@@ -136,21 +150,54 @@ class InlineRunner:
             if one.kind in missing
         }
 
-    def _end(self, job: MemoryJob, attempt: Attempt, outcome: Outcome, value: object) -> None:
-        self._queue.end(job, attempt, outcome, value if isinstance(value, BaseException) else None)
+    def _end(self, claimed: Claimed, endings: Iterable[Ending]) -> None:
+        jobs = {attempt: job for job, attempt in claimed}
+        for attempt, outcome, value in endings:
+            self._queue.end(jobs[attempt], attempt, outcome, value if isinstance(value, BaseException) else None)
+
+
+def _called(claimed: Claimed, handler: Handler) -> Called:
+    attempts = [attempt for _, attempt in claimed]
+    return attempts[0] if handler.batch is None else Batch(attempts)
+
+
+def _attempts(called: Called) -> Sequence[Attempt]:
+    return called.attempts if isinstance(called, Batch) else [called]
 
 
 @contextlib.contextmanager
-def _begun(attempt: Attempt, job: MemoryJob) -> Generator[None]:
-    """What runs in here belongs to the attempt, what runs afterwards does not."""
-    tokens = CURRENT.set(attempt), LOGGED.set(attempt.job)
+def _begun(called: Called, claimed: Claimed) -> Generator[None]:
+    """What runs in here belongs to the attempt, or to the batch; what runs afterwards does not."""
+    recordings = {attempt: job.recording for job, attempt in claimed}
+    tokens = CURRENT.set(called), LOGGED.set(claimed[0][1].job)
     try:
-        attempt.begin(lambda _: job.recording)
-        job.recording.begin(attempt.fence_for(WORKER, _keep_nothing, lambda: job.attempt is attempt))
+        called.begin(recordings.__getitem__)
+        for job, attempt in claimed:
+            job.recording.begin(attempt.fence_for(WORKER, _keep_nothing, partial(_holds, job, attempt)))
         yield
     finally:
         CURRENT.reset(tokens[0])
         LOGGED.reset(tokens[1])
+
+
+def _holds(job: MemoryJob, attempt: Attempt) -> bool:
+    return job.attempt is attempt
+
+
+def _arguments(called: Called, handler: Handler, values: Mapping[Any, Any]) -> dict[str, Any] | None:
+    """The arguments for the handler; None: no job of a batch has args that fit."""
+    if isinstance(called, Batch):
+        return called.arguments(handler, values)
+    return arguments_for(called, handler, values)
+
+
+def _endings(called: Called, value: object) -> list[Ending]:
+    results = called.results(value) if isinstance(called, Batch) else [(called, value)]
+    return [(attempt, _ending(attempt, own), own) for attempt, own in results]
+
+
+def _failures(endings: Iterable[Ending]) -> list[Ending]:
+    return [one for one in endings if counts(one[1])]
 
 
 def _keep_nothing(_attempt: Attempt, _phase: FencePhase) -> None:
@@ -165,23 +212,25 @@ def _ending(attempt: Attempt, value: object) -> Outcome:
     return outcome
 
 
-async def _caught(attempt: Attempt, handler: Handler, values: Mapping[Any, Any], plain: Any) -> object:  # noqa: ANN401
+async def _caught(called: Called, handler: Handler, values: Mapping[Any, Any], plain: Any) -> object:  # noqa: ANN401
     try:
-        arguments = arguments_for(attempt, handler, values)
-        call: Any = partial(handler.function if handler.is_async else partial(plain, attempt, handler), **arguments)
+        arguments = _arguments(called, handler, values)
+        if arguments is None:
+            return None
+        call: Any = partial(handler.function if handler.is_async else partial(plain, called, handler), **arguments)
         if handler.layers is not None:
-            call = wrapped(call, attempt.context, handler.layers.in_loop)
+            call = wrapped(call, called.context, handler.layers.in_loop)
         return await call()
     except (Exception, SystemExit) as error:  # noqa: BLE001 - as in _call_plain
         return error
 
 
-async def _call_directly(attempt: Attempt, handler: Handler, **arguments: object) -> object:
-    return call_plain(attempt, handler, arguments)
+async def _call_directly(called: Called, handler: Handler, **arguments: object) -> object:
+    return call_plain(called, handler, arguments)
 
 
-async def _call_in_thread(attempt: Attempt, handler: Handler, **arguments: object) -> object:
-    value = await run_sync(call_in_thread, attempt, handler, arguments)
+async def _call_in_thread(called: Called, handler: Handler, **arguments: object) -> object:
+    value = await run_sync(call_in_thread, called, handler, arguments)
     if isinstance(value, BaseException):
         raise value
     return value

@@ -20,6 +20,7 @@ from pulse.system import log_sink, processes
 from pulse.system.failure_log import FailedAttempt, FailureLog, Log
 from pulse.worker.execution import stacks
 from pulse.worker.execution.attempt import HUNG, Attempt, Pair, StopReason
+from pulse.worker.execution.batch import Batch
 from pulse.worker.execution.deadlines import Deadlines
 from pulse.worker.execution.runner import Runner, interrupt, make_runner
 from pulse.worker.execution.wakeup import SAME_SIGNAL_S, Signals, Waker, WakeupEvent, exit_now
@@ -82,6 +83,8 @@ class Service:
         self._is_restart = False  # the server said that it drains, and is back soon
         self._exit_code = 0
         self._deadline_changed = WakeupEvent()
+        self._has_batches = any(one.batch is not None for one in self._handlers.values())
+        self._batch_changed = WakeupEvent()
         self._empty = anyio.Event()
         self._over = anyio.Event()
 
@@ -96,6 +99,7 @@ class Service:
             for work in (
                 self._stay_connected,
                 self._watch_deadlines,
+                self._watch_batches,
                 self._watch_leases,
                 self._watch_waker,
                 self._keep_pace,
@@ -118,6 +122,8 @@ class Service:
         self._finished += 1
         if self._finished == 1:
             self._pace_changed.wake()
+        if attempt.batch is not None:
+            self._tell_capacity()
         if self._connection is not None:
             self._connection.wake()
 
@@ -182,12 +188,18 @@ class Service:
             if attempt.isolated:
                 self._cells.start(attempt)
                 continue
-            self._runner.start(attempt)
+            batch = attempt.batch
+            if batch is None:
+                self._runner.start(attempt)
+            elif batch.attempts[0] is attempt:
+                self._runner.start(batch)
             if attempt.job.timeout_s is not None or attempt.stall_s is not None:
                 self.begun(attempt)
+        self._look_at_batches()
 
     def assigned(self) -> None:
         """Attempts have arrived; more than slots may have been sent before this process slowed down."""
+        self._look_at_batches()
         if self._ledger.is_full:
             self._pace_changed.wake()
         if self._ledger.waits_for_cells():
@@ -198,9 +210,17 @@ class Service:
         stack = self._stack_of(pair) if reason in HUNG else None  # first: a handler that checks ends at once
         attempt = self._ledger.stop(pair, reason)
         if attempt is not None:
-            attempt.stack = stack
+            attempt.keep_stack(stack)
+            if reason in HUNG and attempt.batch is not None:
+                self._stop_rest(attempt.batch, reason, stack)
             interrupt(attempt)
         self._wake()
+
+    def _stop_rest(self, batch: Batch, reason: StopReason, stack: str | None) -> None:
+        """A limit that one job of a batch passes ends the call, and so all of them."""
+        for one in batch.attempts:
+            if self._ledger.stop(one.pair, reason) is not None:
+                one.keep_stack(stack)
 
     def changed(self) -> None:
         """Attempts are no longer held."""
@@ -284,7 +304,7 @@ class Service:
                 self._tell_capacity()
 
     def _capacity(self) -> int:
-        return 0 if self._ledger.draining else self._prefetch.capacity
+        return 0 if self._ledger.draining else self._prefetch.capacity + self._ledger.room_for_batches
 
     def _tell_capacity(self) -> None:
         """Send the capacity, if the server has another one; without a connection the next hello does it."""
@@ -300,6 +320,23 @@ class Service:
                 await self._deadline_changed.wait()
             for attempt, limit in self._deadlines.due(time.monotonic()):
                 self.stop(attempt.pair, limit)
+
+    def _look_at_batches(self) -> None:
+        """Batches fill, or have begun: so many more jobs may come, and the next is ready at another time."""
+        if self._has_batches:
+            self._tell_capacity()
+            self._batch_changed.wake()
+            if self._ledger.is_full:  # what was sent to fill a batch, and is for other handlers, goes back
+                self._pace_changed.wake()
+
+    async def _watch_batches(self) -> None:
+        batches = self._ledger.batches
+        while self._has_batches:
+            next_s = batches.next_s()
+            with anyio.move_on_after(None if next_s is None else next_s - time.monotonic()):
+                await self._batch_changed.wait()
+            if batches.look(time.monotonic()):
+                self._wake()
 
     async def _watch_leases(self) -> None:
         """

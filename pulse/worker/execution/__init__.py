@@ -2,6 +2,7 @@
 One attempt: the handler, its deadlines, its stack.
 
 - attempt: an attempt that this process holds, until the server has its result
+- batch: several attempts whose handler is called once
 - deadlines: finds handlers that have run, or been silent, for too long
 - failure_hooks: calls the hooks of an app for an attempt that failed
 - late_endings: logs how handlers end that have completed their jobs themselves

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from functools import partial
 from operator import attrgetter
 from types import MappingProxyType
-from typing import Any, Final, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias
 from uuid import UUID
 
 import msgspec
@@ -27,7 +27,22 @@ from pulse.protocol import Assignment
 from pulse.security.codec import BY, UnreadableError, seal, unseal
 from pulse.worker.execution.late_endings import note_late
 
-__all__ = ["HUNG", "Attempt", "Pair", "Phase", "StopReason", "Task", "arguments_for", "wants_isolation"]
+if TYPE_CHECKING:
+    from pulse.worker.execution.batch import Batch
+
+__all__ = [
+    "HUNG",
+    "Attempt",
+    "HandlerCall",
+    "Pair",
+    "Phase",
+    "StopReason",
+    "Task",
+    "arguments_for",
+    "decoded_args",
+    "runs_alone",
+    "wants_isolation",
+]
 
 Pair: TypeAlias = "tuple[bytes, int]"
 StopReason: TypeAlias = Literal["canceled", "lost", "timeout", "stalled", "drain"]
@@ -53,7 +68,44 @@ class Phase(enum.IntEnum):
     ENDED = 2  # its result waits to be sent, or to be acknowledged
 
 
-class Attempt:
+class HandlerCall:
+    """
+    A handler that is called, or will be.
+
+    Attributes:
+        task: Runs the handler; None: nothing does.
+        begun: Whether the handler was called; before, cancelling its task would lose the result.
+        in_thread: Whether it waits for a thread, which cannot be interrupted.
+        thread: The thread that runs the handler, if a thread does.
+    """
+
+    __slots__ = ("begun", "in_thread", "task", "thread")
+
+    thread: int
+
+    def __init__(self) -> None:
+        self.task: Task | None = None
+        self.begun = False
+        self.in_thread = False
+
+    def await_thread(self) -> None:
+        """From now on a thread runs its handler."""
+        self.in_thread = True
+
+    def enter_thread(self) -> None:
+        """Called in that thread."""
+        self.thread = threading.get_ident()
+
+    def leave_thread(self) -> None:
+        """The thread has ended."""
+        self.in_thread = False
+
+    def runs_in(self, task: Task) -> None:
+        """Its handler is called, in *task*."""
+        self.begun, self.task = True, task
+
+
+class Attempt(HandlerCall):
     """
     The state of one (id, attempt). Mutable, since it is on the hot path; only the ledger changes it.
 
@@ -65,30 +117,26 @@ class Attempt:
         progress_sent: The progress that the server is known to have.
         checkpoint: The newest checkpoint as JSON text.
         checkpoint_saved: The checkpoint that the server is known to have.
-        task: Runs the handler; None: nothing does.
-        begun: Whether the handler was called; before, cancelling its task would lose the result.
         isolated: Whether it runs in a process of its own.
         args: The arguments of its handler, once they are decoded.
         make_link: Makes the link of its context.
         called_s: When its handler was called, Unix time; set where there is a time limit.
-        in_thread: Whether it waits for a thread, which cannot be interrupted.
-        thread: The thread that runs the handler, if a thread does.
         told_s: When it last reported progress or a checkpoint, monotonic.
         stall_s: Longest time without progress: its handler's, else its topic's; None: no limit.
         stack: The stack of a handler that passed a limit.
         fence: What its fenced transactions have come to; None: its handler has asked for none.
+        batch: The call that it shares with others, if its handler takes batches.
     """
 
     __slots__ = (
         "_context",
         "args",
-        "begun",
+        "batch",
         "called_s",
         "checkpoint",
         "checkpoint_saved",
         "fence",
         "handler",
-        "in_thread",
         "isolated",
         "job",
         "lease_until_s",
@@ -102,18 +150,16 @@ class Attempt:
         "stack",
         "stall_s",
         "stopped",
-        "task",
-        "thread",
         "told_s",
     )
 
-    thread: int  # these are set only where needed: hardly any job does
-    told_s: float
+    told_s: float  # these are set only where needed: hardly any job does
     called_s: float
     _context: Context
     make_link: Callable[[Attempt], Link]  # set when the handler is called
 
     def __init__(self, job: Assignment, handler: Handler | None, now_s: float) -> None:
+        super().__init__()
         self.job: Final = job
         self.pair: Final[Pair] = (job.id, job.attempt)
         self.handler = handler
@@ -126,13 +172,11 @@ class Attempt:
         self.progress_sent: str | None = None
         self.checkpoint: str | None = None
         self.checkpoint_saved: str | None = None
-        self.task: Task | None = None
-        self.begun = False
         self.isolated = False
-        self.in_thread = False
         self.args: Mapping[str, Any] = _NO_ARGS
         self.stack: str | None = None
         self.fence: AttemptFence | None = None
+        self.batch: Batch | None = None
         self.stall_s = None if handler is None else handler.stall_s
         if job.extra is not None and self.stall_s is None and "stall_s" in job.extra:
             of_topic = _decode(job.extra["stall_s"])
@@ -156,26 +200,26 @@ class Attempt:
         LOGGED.set(self.job)
         CURRENT.set(self)
 
-    def await_thread(self) -> None:
-        """From now on a thread runs its handler."""
-        self.in_thread = True
+    def join(self, batch: Batch) -> None:
+        """Its handler is called for all of *batch*."""
+        self.batch = batch
 
-    def enter_thread(self) -> None:
-        """Called in that thread."""
-        self.thread = threading.get_ident()
+    def start(self) -> None:
+        """From now on it counts as running."""
+        self.phase = Phase.STARTED
 
-    def leave_thread(self) -> None:
-        """The thread has ended."""
-        self.in_thread = False
+    def keep_args(self, args: Mapping[str, Any]) -> None:
+        """What its context shows of them."""
+        self.args = args
+
+    def keep_stack(self, stack: str | None) -> None:
+        """Where its handler was when it passed a limit."""
+        self.stack = stack
 
     @property
     def is_saved(self) -> bool:
         """Whether the server has its newest checkpoint, or there is none."""
         return self.checkpoint is self.checkpoint_saved
-
-    def runs_in(self, task: Task) -> None:
-        """Its handler is called, in *task*."""
-        self.begun, self.task = True, task
 
     def stop(self, reason: StopReason) -> None:
         """Its handler must end; the first reason stays."""
@@ -298,6 +342,25 @@ def arguments_for(attempt: Attempt, handler: Handler, values: Mapping[Any, Any])
         ArgumentError: The handler does not take them.
         UnreadableError: They, or its checkpoint, are encrypted with a key that is missing here.
     """
+    attempt.args = given = handler.parameters.decoded(decoded_args(attempt, handler))
+    if handler.provided:
+        given = {**given, **{name: values[kind] for name, kind in handler.provided.items()}}
+    if handler.context_parameter is not None:
+        context = attempt.context
+        _ = context.previous  # here, and not in the handler, it shows whether it can be read
+        given = {**given, handler.context_parameter: context}
+    return given
+
+
+def decoded_args(attempt: Attempt, handler: Handler) -> dict[str, Any]:
+    """
+    The args of the job, in JSON; raises as ``arguments_for`` does.
+
+    Raises:
+        ValueError: They are not JSON.
+        TypeError: They are not an object.
+        UnreadableError: They are encrypted with a key that is missing here.
+    """
     arguments = json_text.loads(attempt.job.args)
     if isinstance(arguments, dict) and BY in arguments:
         try:
@@ -306,14 +369,7 @@ def arguments_for(attempt: Attempt, handler: Handler, values: Mapping[Any, Any])
             raise UnreadableError(f"args are {error}") from None
     if not isinstance(arguments, dict):
         raise TypeError("args are not an object")
-    attempt.args = given = handler.parameters.decoded(arguments)
-    if handler.provided:
-        given = {**given, **{name: values[kind] for name, kind in handler.provided.items()}}
-    if handler.context_parameter is not None:
-        context = attempt.context
-        _ = context.previous  # here, and not in the handler, it shows whether it can be read
-        given = {**given, handler.context_parameter: context}
-    return given
+    return arguments
 
 
 class _AttemptContext(Context):
@@ -347,6 +403,7 @@ _FIELDS: Final[Mapping[str, Callable[[Attempt], object]]] = {
     "previous": Attempt.previous,
     "args": lambda attempt: MappingProxyType(attempt.args),
     "link": lambda attempt: attempt.make_link(attempt),
+    "batch": lambda _: (),
     "codec": lambda attempt: None if attempt.handler is None else attempt.handler.codec,
 }
 
@@ -359,6 +416,11 @@ def wants_isolation(extra: Mapping[str, msgspec.Raw]) -> bool:
     """Whether the server wants this attempt in a process of its own, whatever its handler says."""
     raw = extra.get("isolate")
     return raw is not None and _decode(raw) is True
+
+
+def runs_alone(attempt: Attempt) -> bool:
+    """Whether it was tried before: if its job is what fails, or kills its process, it must not hurt others again."""
+    return attempt.tries() > 1 or "crashes" in (attempt.job.extra or {})
 
 
 def _decode(raw: msgspec.Raw) -> JsonValue:

@@ -8,10 +8,11 @@ cancel scope, for each job; on trio there is a task group.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import time
 from collections import deque
-from collections.abc import Coroutine, Generator, Mapping
+from collections.abc import Coroutine, Generator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, Protocol
 
@@ -19,12 +20,15 @@ import anyio
 from anyio.abc import TaskGroup, TaskStatus
 from anyio.to_thread import run_sync
 
+from pulse.app.context import CURRENT
 from pulse.app.handler import Handler
 from pulse.app.hooks.middleware import Layers, wrapped
 from pulse.app.outcome import RELEASED, Outcome
 from pulse.app.tracing import Tracing
 from pulse.app.transactions.fence import AttemptFence, FencePhase
+from pulse.logs import LOGGED
 from pulse.worker.execution.attempt import Attempt, arguments_for
+from pulse.worker.execution.batch import Batch, Called, called_by
 from pulse.worker.execution.failure_hooks import counts, tell_failure
 from pulse.worker.execution.wakeup import WakeupEvent
 
@@ -68,8 +72,8 @@ class RunnerOwner(AttemptOwner, Protocol):
 class Runner(Protocol):
     """Starts handlers."""
 
-    def start(self, attempt: Attempt) -> None:
-        """Call the attempt's handler soon; ``RunnerOwner.ended`` follows exactly once."""
+    def start(self, called: Called) -> None:
+        """Call its handler soon; ``RunnerOwner.ended`` follows exactly once for each attempt."""
 
 
 def make_runner(
@@ -99,10 +103,14 @@ def interrupt(attempt: Attempt) -> None:
     End the handler of a stopped attempt.
 
     An isolated one is asked, and killed if it does not end. One that waits in the loop is cancelled. One in a thread
-    can only look at ``ctx.cancelled``: a thread cannot be killed without the process.
+    can only look at ``ctx.cancelled``: a thread cannot be killed without the process. A batch goes on until all that
+    are in it are stopped.
     """
-    if attempt.begun and attempt.task is not None and not attempt.in_thread:
-        attempt.task.cancel()
+    called = called_by(attempt)
+    if isinstance(called, Batch) and not called.is_stopped:
+        return
+    if called.begun and called.task is not None and not called.in_thread:
+        called.task.cancel()
 
 
 class _AsyncioRunner:
@@ -117,11 +125,11 @@ class _AsyncioRunner:
     def __init__(self, caller: _Caller, loop: asyncio.AbstractEventLoop) -> None:
         self._call = caller.call
         self._create_task = loop.create_task
-        self._queue: deque[Attempt] = deque()
+        self._queue: deque[Called] = deque()
         self._lane: asyncio.Task[None] | None = None  # about to begin; the loop holds it only weakly
 
-    def start(self, attempt: Attempt) -> None:
-        self._queue.append(attempt)
+    def start(self, called: Called) -> None:
+        self._queue.append(called)
         if self._lane is None:
             self._lane = self._create_task(self._run_lane())
 
@@ -137,14 +145,14 @@ class _AsyncioRunner:
         until_s = time.monotonic() + SLICE_S
         try:
             while queue:
-                attempt = queue.popleft()
-                call, context = self._call(attempt), contextvars.copy_context()
+                called = queue.popleft()
+                call, context = self._call(called), contextvars.copy_context()
                 try:
                     waits_for = context.run(call.send, None)
                 except StopIteration:
                     pass  # it has ended
                 else:
-                    attempt.task = _LaneCall(lane, call)
+                    called.task = _LaneCall(lane, call)
                     return _BegunCall(call, context, waits_for)
                 if lane.cancelling() or time.monotonic() > until_s:
                     break  # a handler has cancelled itself, which must not reach the next; or others wait for a turn
@@ -204,12 +212,12 @@ class _GroupRunner:
     def __init__(self, caller: _Caller, group: TaskGroup) -> None:
         self._caller = caller
         self._group = group
-        self._queue: deque[Attempt] = deque()
+        self._queue: deque[Called] = deque()
         self._wakeup = WakeupEvent()
         group.start_soon(self._start_queued)
 
-    def start(self, attempt: Attempt) -> None:
-        self._queue.append(attempt)
+    def start(self, called: Called) -> None:
+        self._queue.append(called)
         self._wakeup.wake()
 
     async def _start_queued(self) -> None:
@@ -218,10 +226,10 @@ class _GroupRunner:
             while self._queue:
                 await self._group.start(self._call_in_scope, self._queue.popleft())
 
-    async def _call_in_scope(self, attempt: Attempt, *, task_status: TaskStatus[None]) -> None:
+    async def _call_in_scope(self, called: Called, *, task_status: TaskStatus[None]) -> None:
         with anyio.CancelScope() as scope:
-            call = self._caller.call(attempt)
-            attempt.task = _ScopedCall(scope, call)
+            call = self._caller.call(called)
+            called.task = _ScopedCall(scope, call)
             task_status.started()
             await call  # begins before any task that waits for `started` goes on
 
@@ -256,8 +264,11 @@ class _Caller:
         self._threads = threads
         self._values = values
 
-    async def call(self, attempt: Attempt) -> None:
-        handler = attempt.handler
+    async def call(self, called: Called) -> None:
+        if isinstance(called, Batch):
+            await self._call_batch(called)
+            return
+        attempt, handler = called, called.handler
         if attempt.stopped is not None or handler is None:
             self._owner.ended(attempt, RELEASED)  # stopped between its naming and its call
             return
@@ -284,34 +295,94 @@ class _Caller:
             tracing.end(span, ending)
         self._owner.ended(attempt, ending)
 
+    async def _call_batch(self, batch: Batch) -> None:
+        """As ``call``: one call for all, and for each its outcome."""
+        handler = batch.attempts[0].handler
+        assert handler is not None  # noqa: S101 - else it would be in no batch
+        begun = batch.begin(self._link)
+        _note_size(begun)
+        tracing = self._tracing
+        spans = tracing.begin_batch([one.job for one in begun]) if tracing is not None and begun else None
+        value: object = None
+        arguments = batch.arguments(handler, self._values)
+        if arguments is not None:
+            try:
+                value = await self._call_for_all(batch, handler, arguments)
+            except BaseException as error:  # noqa: BLE001 - as in call
+                value = error
+        ended = [(one, one.ending(own), own) for one, own in batch.results(value)]
+        self._log_failures(ended, value)
+        if handler.on_failure:
+            await self._tell_failures(handler, [one for one in ended if counts(one[1])])
+        if spans is not None:
+            spans.end({one.pair: ending for one, ending, _ in ended})
+        for one, ending, _ in ended:
+            self._owner.ended(one, ending)
+
+    async def _call_for_all(self, batch: Batch, handler: Handler, arguments: dict[str, Any]) -> object:
+        if handler.layers is not None:
+            return await self._call_in_layers(batch, handler, handler.layers, arguments)
+        if handler.is_async:
+            return await handler.function(**arguments)
+        return await self._await_thread(batch, handler, arguments)
+
+    def _log_failures(self, ended: Sequence[tuple[Attempt, Outcome, object]], raised: object) -> None:
+        """What was raised for all is logged once."""
+        told = False
+        for attempt, ending, value in ended:
+            if isinstance(value, BaseException) and is_failure(ending, value) and not (told and value is raised):
+                told = told or value is raised
+                LOGGED.set(attempt.job)
+                self._owner.raised(value)
+
+    async def _tell_failures(self, handler: Handler, failed: Sequence[tuple[Attempt, Outcome, object]]) -> None:
+        """All at once, so that together they take no longer than one may."""
+        with contextlib.suppress(BaseException), anyio.CancelScope(shield=True):
+            async with anyio.create_task_group() as group:
+                for one in failed:
+                    group.start_soon(self._tell_failure, handler, *one)
+
+    async def _tell_failure(self, handler: Handler, attempt: Attempt, ending: Outcome, value: object) -> None:
+        LOGGED.set(attempt.job)
+        CURRENT.set(attempt)
+        await tell_failure(attempt, handler, ending, value, self._threads)
+
     async def _call_in_layers(
-        self, attempt: Attempt, handler: Handler, layers: Layers, arguments: dict[str, Any]
+        self, called: Called, handler: Handler, layers: Layers, arguments: dict[str, Any]
     ) -> object:
         if handler.is_async:
             call = partial(handler.function, **arguments)
         else:
-            call = partial(self._await_thread, attempt, handler, arguments)
-        return await wrapped(call, attempt.context, layers.in_loop)()
+            call = partial(self._await_thread, called, handler, arguments)
+        return await wrapped(call, called.context, layers.in_loop)()
 
-    async def _await_thread(self, attempt: Attempt, handler: Handler, arguments: dict[str, Any]) -> object:
-        attempt.await_thread()
-        value = await run_sync(call_in_thread, attempt, handler, arguments, limiter=self._threads)
-        attempt.leave_thread()
+    async def _await_thread(self, called: Called, handler: Handler, arguments: dict[str, Any]) -> object:
+        called.await_thread()
+        value = await run_sync(call_in_thread, called, handler, arguments, limiter=self._threads)
+        called.leave_thread()
         if isinstance(value, BaseException):
             raise value
         return value
 
 
-def call_in_thread(attempt: Attempt, handler: Handler, arguments: dict[str, Any]) -> object:
+def _note_size(begun: Sequence[Attempt]) -> None:
+    """Lines that a batch logs name its first job: they also say how many there are."""
+    if len(begun) > 1:
+        import structlog  # not above: pulse.logs comes first
+
+        structlog.contextvars.bind_contextvars(batch=len(begun))
+
+
+def call_in_thread(called: Called, handler: Handler, arguments: dict[str, Any]) -> object:
     """In a thread; it must not raise, since SystemExit and StopIteration mean other things outside."""
-    attempt.enter_thread()
+    called.enter_thread()
     try:
-        return call_plain(attempt, handler, arguments)
+        return call_plain(called, handler, arguments)
     except BaseException as error:  # noqa: BLE001 - as in _Caller.call
         return error
 
 
-def call_plain(attempt: Attempt, handler: Handler, arguments: dict[str, Any]) -> object:
+def call_plain(called: Called, handler: Handler, arguments: dict[str, Any]) -> object:
     """
     Call a plain handler inside its plain middleware.
 
@@ -320,7 +391,7 @@ def call_plain(attempt: Attempt, handler: Handler, arguments: dict[str, Any]) ->
     """
     if handler.layers is None:
         return handler.function(**arguments)
-    return wrapped(partial(handler.function, **arguments), attempt.context, handler.layers.in_thread)()
+    return wrapped(partial(handler.function, **arguments), called.context, handler.layers.in_thread)()
 
 
 def is_failure(ending: Outcome, error: BaseException) -> bool:

@@ -30,6 +30,7 @@ from pulse.app.outcome import clean_text
 from pulse.protocol import MAX_STACK_CHARS
 from pulse.system import processes
 from pulse.worker.execution.attempt import Attempt
+from pulse.worker.execution.batch import called_by
 
 __all__ = ["STACK_SIGNAL", "StackFile", "join", "listen", "own_threads", "take", "waits_at", "where_is"]
 
@@ -179,18 +180,19 @@ def where_is(attempt: Attempt, threads: str | None = None) -> str:
         threads: The result of ``own_threads``, if known.
     """
     parts: list[str] = []
-    handler = attempt.handler
+    handler, called = attempt.handler, called_by(attempt)
     if handler is not None and handler.is_async:
         parts.append(waits_at(attempt))
-    elif hasattr(attempt, "thread"):
-        parts.append(f"The handler runs in thread 0x{attempt.thread:016x}.")
+    elif hasattr(called, "thread"):
+        parts.append(f"The handler runs in thread 0x{called.thread:016x}.")
     parts.append(own_threads() if threads is None else threads)
     return join(*parts)
 
 
 def waits_at(attempt: Attempt) -> str:
     """The calls of an async handler, from the outermost to the one in which it waits; '' if there are none."""
-    coroutine = attempt.task.get_coro() if attempt.task is not None and attempt.begun else None
+    called = called_by(attempt)
+    coroutine = called.task.get_coro() if called.task is not None and called.begun else None
     summary = traceback.StackSummary.extract(iter(_frames(coroutine)))
     return f"The handler waits here (most recent call last):\n{''.join(summary.format())}" if summary else ""
 

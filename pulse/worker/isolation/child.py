@@ -31,6 +31,7 @@ from pulse.app.transactions.fence import AttemptFence, FencePhase
 from pulse.system import log_sink, processes
 from pulse.worker.execution import stacks
 from pulse.worker.execution.attempt import HUNG, Attempt, Phase, arguments_for
+from pulse.worker.execution.batch import Batch
 from pulse.worker.execution.failure_hooks import log_hook
 from pulse.worker.execution.runner import call_plain, fence_of, interrupt, is_failure, make_runner
 from pulse.worker.isolation.messages import (
@@ -133,7 +134,8 @@ class CellProcess:
         """Whether something is called around a plain handler that may be async, or is limited in time."""
         hooks = self._app.hooks
         is_wrapped = handler.layers is not None and bool(handler.layers.in_loop)
-        return is_wrapped or any((handler.provided, handler.on_failure, hooks.on_startup, hooks.on_shutdown))
+        has_hooks = any((handler.provided, handler.on_failure, hooks.on_startup, hooks.on_shutdown))
+        return is_wrapped or has_hooks or handler.batch is not None
 
     # The owner of the runner.
 
@@ -186,7 +188,7 @@ class CellProcess:
                     self._lives_on = bool(handler.provided or hooks.on_shutdown)
                     runner = make_runner(self, group, 1, self._tracing, values)
                     self._send(frame(Begun()))
-                    runner.start(self._attempt)
+                    runner.start(self._attempt if handler.batch is None else Batch([self._attempt]))
                     await self._over.wait()
             except StartupError as error:
                 self._not_started(error)

@@ -1,6 +1,7 @@
 """
 The connection of a handler process to the dispatcher, and the jobs that it holds.
 
+- batch_queue: jobs that wait for others, to be called together
 - checkpoints: saved checkpoints that the server does not have yet
 - connection: one connection, from welcome to loss
 - heartbeat: builds heartbeats

@@ -11,7 +11,8 @@ are given back uncharged. So ``take_startable`` and the writing of ``started`` b
 the first when the second failed.
 
 Isolated attempts wait aside until cells can be made: they are not named before, since from then on their handlers' time
-counts.
+counts. Attempts of handlers that take batches wait for others of theirs (``batch_queue``), and start together: a batch
+takes one place, like a single attempt. Batches and other attempts take turns.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ from pulse.app.handler import Handler
 from pulse.app.outcome import RELEASED, Detail, Outcome
 from pulse.protocol import Assignment
 from pulse.system.failure_log import FailedAttempt
-from pulse.worker.execution.attempt import HUNG, Attempt, Pair, Phase, StopReason, wants_isolation
+from pulse.worker.execution.attempt import HUNG, Attempt, Pair, Phase, StopReason, runs_alone, wants_isolation
+from pulse.worker.execution.batch import put_alone
+from pulse.worker.session.batch_queue import BatchQueue
 from pulse.worker.session.checkpoints import Checkpoints
 from pulse.worker.session.heartbeat import HeartbeatBody
 
@@ -55,6 +58,10 @@ class Ledger:
         self._aside: deque[Attempt] = deque()  # they wait until cells can be made
         self._cells_ready = False
         self._running = 0
+        self._beyond = 0  # attempts in running batches beside their first ones
+        self._reserved = 0  # places of batches that fill
+        self._is_turn_of_batches = True
+        self.batches: Final = BatchQueue()
         self._results: list[WireResult] = []
         self._suspects: list[WireResult] = []  # results of a refused report: each is sent alone, to find the bad one
         self._under_way: dict[int, list[WireResult]] = {}
@@ -74,8 +81,13 @@ class Ledger:
 
     @property
     def is_full(self) -> bool:
-        """Whether as many handlers run as may."""
-        return self._running >= self._concurrency
+        """Whether as many handlers run as may, with the batches that fill."""
+        return self._running + self._reserved >= self._concurrency
+
+    @property
+    def room_for_batches(self) -> int:
+        """How many jobs to hold beyond the number of handlers: those in batches, and those that may still join one."""
+        return self._beyond + (self.batches.room() if self._running < self._concurrency else 0)
 
     def waits_for_cells(self) -> bool:
         """Whether attempts wait until cells can be made."""
@@ -96,7 +108,11 @@ class Ledger:
             elif handler.isolate or (job.extra is not None and wants_isolation(job.extra)):
                 attempt.isolated = True
                 (self._queue if self._cells_ready else self._aside).append(attempt)
+            elif handler.batch is not None and not runs_alone(attempt):
+                self.batches.add(attempt, handler, now_s)
             else:
+                if handler.batch is not None:
+                    put_alone(attempt)
                 self._queue.append(attempt)
 
     def cells_ready(self) -> None:
@@ -119,31 +135,71 @@ class Ledger:
                 self._finish(attempt, Outcome("error", f"no process could be started for it: {reason}"))
 
     def take_startable(self) -> list[Attempt]:
-        """The attempts to start now, in the order in which they arrived; from here on they count as running."""
+        """
+        The attempts to start now, in the order in which they arrived; from here on they count as running.
+
+        A batch that fills has its place already: otherwise jobs that come later, to fill it, could take that.
+        """
         taken: list[Attempt] = []
-        queue = self._queue
-        while queue and self._running < self._concurrency:
-            attempt = queue.popleft()
-            if attempt.phase is Phase.QUEUED:
-                attempt.phase = Phase.STARTED
-                self._running += 1
-                taken.append(attempt)
+        queue, batches = self._queue, self.batches.filling
+        reserved, is_turn_of_batches = 0, self._is_turn_of_batches
+        while self._running + reserved < self._concurrency:
+            if len(batches) > reserved and (is_turn_of_batches or not queue):
+                is_turn_of_batches = False
+                found = self._start_batch()
+                taken += found
+                reserved += not found
+            elif queue:
+                attempt = queue.popleft()
+                if attempt.phase is Phase.QUEUED:
+                    attempt.phase = Phase.STARTED
+                    self._running += 1
+                    taken.append(attempt)
+                    is_turn_of_batches = self._is_turn_of_batches = True
+            else:
+                break
+        self._reserved = reserved
         return taken
 
     def put_back(self, attempts: Sequence[Attempt]) -> None:
         """Undo ``take_startable``: the server was not reached."""
         for attempt in reversed(attempts):
-            self._running -= 1
+            self._leave(attempt)
             attempt.phase = Phase.QUEUED
             if attempt.stopped is not None or self.draining:
                 self._finish(attempt, RELEASED)
-            else:
+            elif attempt.batch is None or attempt.handler is None:
                 self._queue.appendleft(attempt)
+            elif runs_alone(attempt):
+                put_alone(attempt)
+                self._queue.appendleft(attempt)
+            else:
+                self.batches.put_back(attempt, attempt.handler)
 
     def ended(self, attempt: Attempt, ending: Outcome) -> None:
         """The handler of a started attempt has really ended."""
-        self._running -= 1
+        self._leave(attempt)
         self._finish(attempt, ending)
+
+    def _start_batch(self) -> Sequence[Attempt]:
+        batch = self.batches.take()
+        if batch is None:
+            return ()
+        for attempt in batch.attempts:
+            attempt.start()
+        self._is_turn_of_batches = False
+        self._running += 1
+        self._beyond += len(batch.attempts) - 1
+        return batch.attempts
+
+    def _leave(self, attempt: Attempt) -> None:
+        """It does not run any more; the last one of a batch frees its place."""
+        batch = attempt.batch
+        if batch is None:
+            self._running -= 1
+        elif batch.leave():
+            self._running -= 1
+            self._beyond -= len(batch.attempts) - 1
 
     def ended_apart(self, attempt: Attempt, ending: Outcome, used: Mapping[str, object]) -> None:
         """The same for an isolated attempt; *used*: more fields of ``extra``."""
@@ -166,7 +222,7 @@ class Ledger:
             attempt.lost = True
         match attempt.phase:
             case Phase.QUEUED:
-                self._finish(attempt, RELEASED)
+                self._give_back(attempt)
             case Phase.STARTED if attempt.stopped is None:
                 attempt.stopped = reason
                 return attempt
@@ -188,22 +244,28 @@ class Ledger:
         """Give one attempt back if it has not started."""
         attempt = self._held.get(pair)
         if attempt is not None and attempt.phase is Phase.QUEUED:
-            self._finish(attempt, RELEASED)
+            self._give_back(attempt)
+
+    def _give_back(self, attempt: Attempt) -> None:
+        self.batches.forget(attempt)
+        self._finish(attempt, RELEASED)
 
     def give_back_waiting(self) -> bool:
         """Give back waiting attempts while all slots are taken: another process may have one; whether any was."""
         waiting = [attempt for attempt in self._queue if attempt.phase is Phase.QUEUED]
-        if not self.is_full or not waiting:
+        if not self.is_full:
             return False
         self._queue.clear()
+        if self._running >= self._concurrency:
+            waiting += self.batches.clear()
         for attempt in waiting:
             self._finish(attempt, RELEASED)
-        return True
+        return bool(waiting)
 
     def drain(self) -> None:
         """Start nothing any more: give back waiting attempts, and any that still arrive."""
         self.draining = True
-        queue, self._queue, self._aside = [*self._aside, *self._queue], deque(), deque()
+        queue, self._queue, self._aside = [*self._aside, *self._queue, *self.batches.clear()], deque(), deque()
         for attempt in queue:
             if attempt.phase is Phase.QUEUED:
                 self._finish(attempt, RELEASED)

@@ -83,6 +83,50 @@ def test_what_is_no_parent_is_none(spans: Spans, exporter: InMemorySpanExporter,
     assert exporter.get_finished_spans()[0].parent is None
 
 
+def _numbered(number: int, **extra: object) -> Assignment:
+    return msgspec.structs.replace(_job(**extra), id=bytes([number]) * 16)
+
+
+@pytest.mark.usefixtures("clean_context")
+def test_each_job_of_a_batch_has_its_span_and_the_call_links_to_them(
+    spans: Spans, exporter: InMemorySpanExporter
+) -> None:
+    jobs = [_numbered(1, traceparent=PARENT), _numbered(2)]
+    batch = spans.begin_batch(jobs)
+    current = trace.get_current_span().get_span_context()
+    batch.end({(jobs[0].id, 3): Outcome("ok", None), (jobs[1].id, 3): Outcome("error", "KeyError")})
+    first, second, call = exporter.get_finished_spans()
+    assert (first.parent is not None, second.parent, call.parent) == (True, None, None)
+    assert [one.attributes and one.attributes["pulse.outcome"] for one in (first, second)] == ["ok", "error"]
+    assert (call.name, call.kind, call.get_span_context()) == ("process images", trace.SpanKind.CONSUMER, current)
+    assert call.attributes is not None
+    assert call.attributes["messaging.batch.message_count"] == 2
+    assert [link.context for link in call.links] == [first.get_span_context(), second.get_span_context()]
+
+
+@pytest.mark.usefixtures("clean_context")
+def test_the_span_of_a_job_that_is_called_alone_is_the_calls(spans: Spans, exporter: InMemorySpanExporter) -> None:
+    job = _numbered(1, traceparent=PARENT)
+    batch = spans.begin_batch([job])
+    current = trace.get_current_span().get_span_context()
+    batch.end({(job.id, 3): RELEASED})
+    (span,) = exporter.get_finished_spans()
+    assert span.get_span_context() == current
+    assert span.parent is not None
+
+
+@pytest.mark.usefixtures("clean_context")
+def test_in_a_process_of_its_own_the_span_of_a_batch_is_inherited(
+    monkeypatch: pytest.MonkeyPatch, spans: Spans
+) -> None:
+    monkeypatch.setattr(tracing, "_is_set_up", lambda: True)
+    cell, job = tracing.for_cell(), _numbered(1, traceparent=PARENT)
+    assert cell is not None
+    batch = cell.begin_batch([job])
+    assert f"{trace.get_current_span().get_span_context().span_id:016x}" in PARENT
+    batch.end({(job.id, 3): RELEASED})
+
+
 @pytest.mark.usefixtures("clean_context")
 def test_a_submit_takes_the_current_span_along(spans: Spans) -> None:
     """Unless the caller says otherwise, job by job; without a span there is nothing to say."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import assert_type
+from uuid import UUID
 
 import pulse
 
@@ -25,6 +26,12 @@ async def send(ctx: pulse.Context, to: str, *, copies: int = 1) -> str:
 @app.handler("report")
 def report(ctx: pulse.Context, day: str) -> int:
     return len(ctx.name + day)
+
+
+@app.handler("index", batch=100)
+def index(jobs: list[pulse.BatchJob[Mapping[str, int]]]) -> Mapping[UUID, int | Exception]:
+    assert_type(jobs[0].args, Mapping[str, int])
+    return {job.id: sum(job.args.values()) for job in jobs}
 
 
 def calls(client: pulse.Client, job: pulse.Job) -> None:

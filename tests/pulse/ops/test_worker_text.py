@@ -20,6 +20,11 @@ def test_places_are_what_runs_at_once() -> None:
     assert [load_of(one) for one in (FULL, idle, LEAVING)] == ["10/10 +18", "0/10", "2"]
 
 
+def test_the_jobs_of_a_batch_take_one_place() -> None:
+    batch = Worker(capacity=118, concurrency=10, running=IDS, started=28, taken=3)
+    assert load_of(batch) == "3/10 +2"
+
+
 @pytest.mark.parametrize(("worker", "state"), [
     (Worker(condition="stopped", draining=True), "stopped (SIGSTOP)"),
     (Worker(condition="blocked"), "hangs"),

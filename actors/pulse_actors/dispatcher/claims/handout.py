@@ -275,6 +275,8 @@ def _extra(claim: Claim, stall_s: float | None = None) -> dict[str, object] | No
     if claim.previous is not None or claim.checkpoint is not None:
         words = json.loads(claim.previous) if claim.previous is not None else [None] * len(_PREVIOUS)
         extra["previous"] = {**dict(zip(_PREVIOUS, words, strict=True)), "checkpoint": claim.checkpoint}
+    if claim.crashes:
+        extra["crashes"] = claim.crashes
     if claim.crashes >= ISOLATE_AT_CRASHES:
         extra["isolate"] = True
     return extra or None

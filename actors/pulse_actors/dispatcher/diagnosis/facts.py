@@ -42,7 +42,8 @@ def _candidate(on: RequestContext, worker: RegisteredWorker, name: str, now_s: f
         capacity=worker.capacity,
         places=worker.places,
         held=len(worker.held),
-        calls=tuple(one.name for one in worker.held.values() if one.started),
+        started=sum(one.started for one in worker.held.values()),
+        calls=tuple(worker.calls),
         stopped="stopped (SIGSTOP)" if is_stopped else stopped_by(worker),
     )
 

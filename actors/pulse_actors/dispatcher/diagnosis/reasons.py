@@ -41,7 +41,8 @@ class Candidate:
         capacity: How many jobs it holds at most, with those that are sent ahead.
         places: How many it runs at once.
         held: How many it holds.
-        calls: Names of the handlers that it runs.
+        started: How many of these have started.
+        calls: Names of the handlers that it runs: one for each call.
         stopped: Why it starts no more jobs: stopped, draining, hung, silent or busy; None: it does.
     """
 
@@ -51,6 +52,7 @@ class Candidate:
     capacity: int
     places: int
     held: int = 0
+    started: int = 0
     calls: tuple[str, ...] = ()
     stopped: str | None = None
 

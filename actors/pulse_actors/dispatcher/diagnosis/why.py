@@ -206,7 +206,7 @@ def _full(job: StoredFacts, facts: JobFacts) -> Cause | None:
         return None
     places = sum(one.places for one in able)
     running = Counter(name for one in able for name in one.calls).most_common(_DETAILED)
-    ahead = sum(one.held - len(one.calls) for one in able)
+    ahead = sum(one.held - one.started for one in able)
     names = ", ".join(f"{number} {name or '(not known yet)'}" for name, number in running[:_SHOWN])
     more = ", …" if len(running) > _SHOWN else ""
     whose = (

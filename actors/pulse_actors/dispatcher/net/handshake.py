@@ -43,7 +43,9 @@ def new_worker(
         concurrency=hello.concurrency,
     )
     extended_s = float("-inf") if hello.running else now_s  # leases of later claims count from now
-    return RegisteredWorker(facts, hello.capacity, link, contact=Contact(now_s, now_s, now_s, extended_s=extended_s))
+    batches = {name: info.batch for name, info in hello.handlers.items() if info.batch is not None}
+    contact = Contact(now_s, now_s, now_s, extended_s=extended_s)
+    return RegisteredWorker(facts, hello.capacity, link, contact=contact, batches=batches)
 
 
 def refuse_unstorable(hello: Hello, request: int | None) -> None:

@@ -166,6 +166,7 @@ def _worker(on: RequestContext, worker: RegisteredWorker, now_s: float) -> Answe
         "concurrency": worker.facts.concurrency,
         "running": [identity for identity, _ in worker.held],
         "started": sum(held.started for held in worker.held.values()),
+        "taken": worker.taken,
         "draining": worker.is_draining,
         "silent": worker.contact.silent,
         "condition": condition_of(worker, now_s, on.services.server.heartbeat_s),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol, TypeAlias
@@ -194,6 +195,7 @@ class RegisteredWorker:
         replaced: Once it has ended, its pool starts a new process in its place.
         closing: Handlers of it hang: it gets no more jobs, and may be killed.
         watched: The kernel reports its end, and it can be killed: see ``process_watch``.
+        batches: Handlers that are called for several jobs at once -> for how many at most.
     """
 
     facts: WorkerFacts
@@ -206,6 +208,7 @@ class RegisteredWorker:
     replaced: bool = False
     closing: bool = False
     watched: bool = False
+    batches: Mapping[str, int] = field(default_factory=dict[str, int])
 
     @property
     def identity(self) -> str:
@@ -230,7 +233,13 @@ class RegisteredWorker:
     @property
     def taken(self) -> int:
         """How many of them are taken: more jobs may have started, whose ends are still to be written."""
-        return min(self.places, sum(held.started for held in self.held.values()))
+        return min(self.places, len(self.calls))
+
+    @property
+    def calls(self) -> list[str]:
+        """The handlers that it has called; jobs of a batch share a call, as far as is known here."""
+        jobs = Counter(held.name for held in self.held.values() if held.started)
+        return [name for name, number in jobs.items() for _ in range(-(-number // self.batches.get(name, 1)))]
 
     @property
     def is_draining(self) -> bool:

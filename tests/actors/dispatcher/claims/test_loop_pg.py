@@ -515,8 +515,8 @@ def test_a_frame_holds_one_job_at_least(monkeypatch: Patch) -> None:
     ({"occurrence_at": 0.0}, {"occurrence": 0.0}),
     ({"attempt": 2}, None),
     ({"attempt": 2, "occurrence_at": 0.0}, {"occurrence": 0.0}),
-    ({"attempt": 2, "crashes": 1}, None),
-    ({"attempt": 3, "crashes": 2}, {"isolate": True}),
+    ({"attempt": 2, "crashes": 1}, {"crashes": 1}),
+    ({"attempt": 3, "crashes": 2}, {"crashes": 2, "isolate": True}),
     (
         {"attempt": 2, "checkpoint": "{}"},
         {"previous": {"outcome": None, "reason": None, "worker": None, "progress": None, "checkpoint": "{}"}},

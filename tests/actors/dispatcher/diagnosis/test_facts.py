@@ -68,11 +68,21 @@ def test_who_serves_its_topic() -> None:
         host="here",
         poll_s=0.25,
         candidates=(
-            Candidate("w", frozenset({"red"}), is_able=True, capacity=3, places=2, held=2, calls=("blue",)),
+            Candidate("w", frozenset({"red"}), is_able=True, capacity=3, places=2, held=2, started=1, calls=("blue",)),
             Candidate("x", frozenset({"blue"}), is_able=False, capacity=3, places=3),
         ),
         topics=["a", "b", "c"],
     )
+
+
+def test_jobs_of_a_batch_share_a_call() -> None:
+    one = worker()
+    one.facts, one.batches = replace(one.facts, concurrency=9), {"blue": 3}
+    one.held.update({(OTHER, number): HeldJob("blue", "a", started=number < 8) for number in range(1, 10)})
+    one.held[JOB, 1] = HeldJob("red", "a", started=True)
+    (candidate,) = known(site(one)).candidates
+    assert (candidate.held, candidate.started, candidate.calls) == (10, 8, ("blue", "blue", "blue", "red"))
+    assert one.taken == 4
 
 
 @pytest.mark.parametrize("what", ["silent", "closing", "draining", "its own word", "backlog"])

@@ -23,7 +23,7 @@ JOB: Final = StoredFacts(
     crashes=0, submitted_at=NOW - 60, next_run_at=NOW - 1, now=NOW,
 )  # fmt: skip
 FREE: Final = Candidate("w1", frozenset({"resize", "crop"}), is_able=True, capacity=2, places=2)
-FULL: Final = replace(FREE, held=2, calls=("resize", "crop"))
+FULL: Final = replace(FREE, held=2, started=2, calls=("resize", "crop"))
 OTHER: Final = Candidate("w2", frozenset({"crop"}), is_able=False, capacity=9, places=9)
 KNOWN: Final = JobFacts(host="here", poll_s=0.5, candidates=(FREE,), topics=("images",))
 RUNNING: Final = structs.replace(
@@ -254,6 +254,8 @@ def test_all_are_full() -> None:
     assert only(known=served_by(FULL)).text.startswith("The only worker that could run it is full: 2 places")
     ahead = served_by(replace(FULL, capacity=9, held=9))
     assert only(known=ahead).text.endswith("2 places, taken by 1 resize, 1 crop; 7 more jobs were sent ahead.")
+    batch = served_by(replace(FULL, capacity=9, held=9, started=6, calls=("index", "index")))
+    assert only(known=batch).text.endswith("2 places, taken by 2 index; 3 more jobs were sent ahead.")
     assert "workers take jobs ahead" in only(known=served_by(replace(FULL, capacity=9))).text
     assert codes(known=served_by(FULL, FREE)) == ["ready"]
     names = tuple(f"n{number}" for number in range(9))

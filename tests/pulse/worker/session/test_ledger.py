@@ -34,6 +34,10 @@ async def apart() -> None: ...
 async def restless() -> None: ...
 
 
+@app.handler("many", batch=2, batch_wait_s=0)
+async def many(jobs: list[pulse.BatchJob[Any]]) -> None: ...
+
+
 ISOLATE = {"isolate": msgspec.Raw(msgspec.msgpack.encode(True))}
 
 
@@ -416,9 +420,9 @@ class LedgerMachine(RuleBasedStateMachine):
         self.sent: dict[int, list[tuple[bytes, int]]] = {}
         self.number = 0
 
-    @rule(count=st.integers(1, 4), name=st.sampled_from(["n", "apart"]))
-    def assign(self, count: int, name: str) -> None:
-        jobs = [job(name) for _ in range(count)]
+    @rule(count=st.integers(1, 4), name=st.sampled_from(["n", "apart", "many"]), attempt=st.integers(1, 2))
+    def assign(self, count: int, name: str, attempt: int) -> None:
+        jobs = [job(name, attempt) for _ in range(count)]
         self.open |= {(one.id, one.attempt) for one in jobs}
         self.ledger.assign(jobs, 0.0)
 
@@ -493,7 +497,10 @@ class LedgerMachine(RuleBasedStateMachine):
     def holds_what_is_open(self) -> None:
         assert set(self.ledger.running_list()) == self.open
         assert self.ledger.held == len(self.open)
-        assert self.ledger.running == len(self.running) + len(self.starting) <= 3
+        at_work = [*self.running, *self.starting]
+        assert self.ledger.running == len({one.batch or one for one in at_work}) <= 3
+        batches = {one.batch for one in at_work if one.batch is not None}
+        assert self.ledger._beyond == sum(len(one.attempts) - 1 for one in batches)
 
     def teardown(self) -> None:
         self.ledger.put_back(self.starting)
