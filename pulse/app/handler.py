@@ -13,7 +13,7 @@ import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, TypeGuard
+from typing import Any, Final, TypeGuard, cast
 
 from pulse.app.context import Context
 from pulse.app.hooks.functions import check_function, is_async
@@ -112,7 +112,8 @@ class Handler:
         if self.unique_by is None:
             return None
         given = self.parameters.complete(args)
-        key: object = self.unique_by(**{name: given[name] for name in inspect.signature(self.unique_by).parameters})
+        names = inspect.signature(self.unique_by).parameters
+        key = cast("object", self.unique_by(**{name: given[name] for name in names}))
         if key is None or (isinstance(key, str) and 1 <= len(key) <= MAX_KEY):
             return key
         allowed = f"text of 1 to {MAX_KEY} characters is allowed, or None"

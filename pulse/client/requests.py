@@ -18,7 +18,7 @@ from pulse.app.handler import name_of
 from pulse.app.tracing import current_traceparent
 from pulse.client import records
 from pulse.client.records import Changed, JobPage, Stack, Why
-from pulse.common.ids import JobId, uuid7s
+from pulse.common.ids import submitted_ids, uuid7s
 from pulse.common.wire_values import IdLike, TimeLike, as_id, unix_time, why_unsendable
 from pulse.errors import (
     BadRequestError,
@@ -197,20 +197,7 @@ def submitted(sent: Sequence[bytes], body: Mapping[str, object]) -> list[UUID]:
     answer = answers.read(answers.Submitted, body)
     for unhandled in answer.unhandled:
         records.warn_of_unhandled(unhandled)
-    return job_ids(sent, answer.ids)
-
-
-def job_ids(sent: Sequence[bytes], answered: Sequence[bytes]) -> list[UUID]:
-    """
-    The ids *answered*, each a ``JobId``; it is new if it was *sent*. Typed as what callers have always got.
-
-    Raises:
-        ProtocolError: There are not as many.
-
-    """
-    if len(sent) != len(answered):
-        raise ProtocolError(f"submit: {len(sent)} jobs were sent, and {len(answered)} ids came back")
-    return [JobId(one, is_new=one == own) for own, one in zip(sent, answered, strict=True)]
+    return submitted_ids(sent, answer.ids)
 
 
 def get(job_id: IdLike) -> Request[Job]:

@@ -74,6 +74,17 @@ class JobId(uuid.UUID):
         return partial(JobId, is_new=self.is_new), (self.bytes,)
 
 
+def submitted_ids(sent: Sequence[bytes], answered: Sequence[bytes]) -> list[uuid.UUID]:
+    """
+    The ids *answered*, each a ``JobId``; it is new if it was *sent*. Typed as what callers have always got.
+
+    Raises:
+        ValueError: There are not as many.
+
+    """
+    return [JobId(one, is_new=one == own) for own, one in zip(sent, answered, strict=True)]
+
+
 def uuid7() -> uuid.UUID:
     """A new UUID version 7."""
     return uuid.UUID(bytes=uuid7s(1)[0])

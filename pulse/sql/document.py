@@ -14,8 +14,8 @@ from uuid import UUID
 import msgpack
 import msgspec
 
-from pulse.client.requests import job_ids
 from pulse.common import json_text
+from pulse.common.ids import submitted_ids
 from pulse.common.invalid_field import invalid_field
 from pulse.common.text import iso
 from pulse.common.wire_values import why_unsendable
@@ -58,7 +58,7 @@ def ids_of(body: Mapping[str, object], answered: str | None) -> list[UUID]:
         answered: What the database has said, if it was asked (``has_keys``).
     """
     sent = [job["id"] for job in _jobs(body)]
-    return job_ids(sent, sent if answered is None else [UUID(one).bytes for one in answered.split(",")])
+    return submitted_ids(sent, sent if answered is None else [UUID(one).bytes for one in answered.split(",")])
 
 
 def has_keys(body: Mapping[str, object]) -> bool:

@@ -33,7 +33,7 @@ from pulse.store.operators.jobs import Connections, Operations
 from pulse.store.operators.policies import Defaults, TopicStore
 from pulse.store.operators.schedules import ScheduleStore
 from pulse.store.operators.transaction import Acting, Operator, acting
-from pulse.store.operators.unique import UNIQUE_CONNECTIONS, UniqueSubmits, insert_again
+from pulse.store.operators.unique import UNIQUE_CONNECTIONS, UniqueSubmits
 from pulse.store.reading.counts import DepthStore
 from pulse.store.reading.endings import EndingReader
 from pulse.store.reading.error_groups import ErrorGroups
@@ -227,8 +227,7 @@ class Store(Operations, Defaults, Sweeps):
         Raises:
             ConflictError: An id belongs to a job with another name, topic or args, or occurs twice in *jobs*.
         """
-        async with self.query.connection() as connection, connection.transaction():
-            return await insert_again(connection, jobs, now)
+        return await self.unique.submit_again(jobs, now=now)
 
     async def claim(
         self,

@@ -38,7 +38,6 @@ FROM (VALUES
     ('constraint', 'jobs', 'jobs_finished'), ('constraint', 'jobs', 'jobs_lease'), ('constraint', 'jobs', 'jobs_max_attempts'),
     ('constraint', 'jobs', 'jobs_name'), ('constraint', 'jobs', 'jobs_next_run_at'), ('constraint', 'jobs', 'jobs_pkey'),
     ('constraint', 'jobs', 'jobs_priority'), ('constraint', 'jobs', 'jobs_ran_by'), ('constraint', 'jobs', 'jobs_timeout'), ('constraint', 'jobs', 'jobs_topic'),
-    ('constraint', 'jobs', 'jobs_unique'),
     ('constraint', 'retention_mark', 'retention_mark_one_check'), ('constraint', 'retention_mark', 'retention_mark_pkey'),
     ('constraint', 'schedules', 'schedules_args'), ('constraint', 'schedules', 'schedules_catch_up'),
     ('constraint', 'schedules', 'schedules_cron'), ('constraint', 'schedules', 'schedules_ends_at'),

@@ -7,9 +7,9 @@ else does.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from datetime import datetime
-from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
 from pulse.errors import ConflictError, StatementError
@@ -27,25 +27,6 @@ if TYPE_CHECKING:
 UNIQUE_CONNECTIONS: Final = 4  # opened when they are needed; more submits at once than that have to wait
 
 
-async def insert_again(
-    connection: Connection[Record], jobs: Sequence[SubmittedJob], now: datetime | None
-) -> list[Wake]:
-    """
-    Insert those of *jobs* that are not there yet; in a transaction.
-
-    Raises:
-        ConflictError: An id belongs to a job with another name, topic or args, or occurs twice in *jobs*.
-    """
-    columns = job_columns(jobs)
-    rows = await connection.fetch(STATEMENTS["submit_again"].sql, *columns, trace_column(jobs), now)
-    other = await connection.fetch(STATEMENTS["submitted_differently"].sql, *columns[:4])
-    refuse_swallowed(len(jobs), len(jobs) - sum(row["is_missing"] for row in other))
-    if other:
-        message = f"job {other[0]['id']} exists already with another name, topic or args"
-        raise ConflictError(message)
-    return [Wake(*row) for row in rows]
-
-
 class UniqueSubmits:
     """
     Submits with unique keys.
@@ -59,6 +40,16 @@ class UniqueSubmits:
 
     def __init__(self, pool: Pool) -> None:
         self.pool = pool
+
+    async def submit_again(self, jobs: Sequence[SubmittedJob], *, now: datetime | None = None) -> list[Wake]:
+        """
+        Insert those of *jobs* that are not there yet; all or none.
+
+        Raises:
+            ConflictError: An id belongs to a job with another name, topic or args, or occurs twice in *jobs*.
+        """
+        async with self.pool.connection() as connection, connection.transaction():
+            return await _insert_again(connection, jobs, now)
 
     async def submit(
         self, jobs: Sequence[SubmittedJob], *, now: datetime | None = None
@@ -83,7 +74,7 @@ class UniqueSubmits:
         keys = [job.unique for job in keyed], [job.unique_until for job in keyed], [job.on_conflict for job in keyed]
         try:
             async with self.pool.connection() as connection, connection.transaction():
-                woken = await insert_again(connection, plain, now) if plain else []
+                woken = await _insert_again(connection, plain, now) if plain else []
                 rows = await connection.fetch(
                     STATEMENTS["submit_unique"].sql, *job_columns(keyed), trace_column(keyed), now, *keys
                 )
@@ -91,11 +82,27 @@ class UniqueSubmits:
             if error.sqlstate == UNIQUE_VIOLATION:
                 raise ConflictError(error.message) from error
             raise
-        found = iter(sorted(rows, key=itemgetter("place")))
-        ids = [(job.id or b"") if job.unique is None else next(found)["id"] for job in jobs]
-        woken += [
-            Wake(row["topic"], row["priority"], row["due_s"], jobs=int(row["id"] == keyed[row["place"] - 1].id))
-            for row in rows
-            if row["topic"] is not None
-        ]
-        return ids, woken
+        found: dict[int, bytes] = {row["place"]: row["id"] for row in rows}
+        places = itertools.count(1)
+        ids = [(job.id or b"") if job.unique is None else found[next(places)] for job in jobs]
+        return ids, [*woken, *(_wake(row, keyed) for row in rows if row["topic"] is not None)]
+
+
+def _wake(row: Record, keyed: Sequence[SubmittedJob]) -> Wake:
+    """The level of a job that is new or was replaced; only a new one counts."""
+    place: int = row["place"]
+    return Wake(row["topic"], row["priority"], row["due_s"], jobs=int(row["id"] == keyed[place - 1].id))
+
+
+async def _insert_again(
+    connection: Connection[Record], jobs: Sequence[SubmittedJob], now: datetime | None
+) -> list[Wake]:
+    """In a transaction; see ``submit_again``."""
+    columns = job_columns(jobs)
+    rows = await connection.fetch(STATEMENTS["submit_again"].sql, *columns, trace_column(jobs), now)
+    other = await connection.fetch(STATEMENTS["submitted_differently"].sql, *columns[:4])
+    refuse_swallowed(len(jobs), len(jobs) - sum(row["is_missing"] for row in other))
+    if other:
+        message = f"job {other[0]['id']} exists already with another name, topic or args"
+        raise ConflictError(message)
+    return [Wake(*row) for row in rows]

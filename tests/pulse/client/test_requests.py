@@ -116,6 +116,7 @@ def test_who_has_no_id_gets_one() -> None:
 
 @pytest.mark.parametrize(("job", "text"), [
     ({"name": "a", "args": [1]}, "args must be an object of keyword arguments, not list"),
+    ({"name": resize, "args": [1]}, "args must be an object of keyword arguments, not list"),
     ({"name": "a", "args": "{}"}, "args must be an object of keyword arguments, not str"),
     ({"name": "a", "args": {"x": float("nan")}}, "args are not JSON: "),
     ({"name": "a", "args": {"x": {1}}}, "args are not JSON: 'x': Object of type set"),

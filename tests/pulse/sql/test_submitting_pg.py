@@ -10,6 +10,7 @@ from typing import Any
 import asyncpg
 import django.db  # type: ignore[import-untyped]
 import psycopg
+import psycopg.rows
 import pytest
 import sqlalchemy
 import sqlalchemy.orm

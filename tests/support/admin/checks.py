@@ -158,20 +158,6 @@ CHECKS: Final = [
     _text("jobs", "jobs_topic", "topic"),
     _text("jobs", "jobs_name", "name"),
     _object("jobs", "jobs_args"),
-    Check(
-        "jobs", "jobs_unique",
-        good=[
-            {"unique_key": "repeat('é', 500)", "unique_until": "'start'"},
-            {"unique_key": "'k'", "unique_until": "'end'"},
-            {"unique_key": "'k'"},
-        ],
-        bad=[
-            {"unique_key": "repeat('x', 501)"},
-            {"unique_key": "''"},
-            {"unique_until": "'end'"},
-            {"unique_key": "'k'", "unique_until": "'never'"},
-        ],
-    ),
     _column("attempts", "attempts_attempt_check", "attempt", good=("0", "9"), bad=("-1",)),
     _column(
         "attempts", "attempts_outcome_check", "outcome",

@@ -227,6 +227,17 @@ async def test_of_all_peers_one_long_page_is_worked_out_at_once(lobby: Lobby, mo
     assert sorted(most) == [["page"], ["page"], ["page"], ["page", "get"]]
 
 
+async def test_a_submit_with_a_key_goes_by_itself(lobby: Lobby) -> None:
+    """It may wait for a transaction of somebody else's, and no other submit waits with it."""
+    peer_session, line = lobby.peer_session()
+    line.limits = RequestLimits(0.0)
+    keyed = protocol.SubmittedJob("n", id=bytes(16), unique="k")
+    async with anyio.create_task_group() as tasks:
+        await peer_session._ask(Frame("submit", 1, msgspec.Raw()), protocol.Submit([keyed]), tasks)
+    assert line.sent == [("ok", 1, {"ids": [keyed.id]})]
+    assert len(lobby.claims.submits.batcher) == 0
+
+
 async def test_who_submits_more_than_is_stored_has_to_wait(lobby: Lobby) -> None:
     """The dispatcher stops reading such peers while many jobs wait: else they would fill the memory."""
     peer_session, _ = lobby.peer_session()
