@@ -13,6 +13,7 @@ import pytest
 import pulse
 from pulse.app.handler import make_handler
 from pulse.app.outcome import split
+from pulse.app.parameters import ArgumentError
 
 ONE, TWO = UUID(int=1), UUID(int=2)
 
@@ -137,9 +138,9 @@ def test_a_parameter_that_nothing_fills_is_named() -> None:
     app.handler("n", batch=10)(with_pool)
     parameters: Any = app.handlers["n"].parameters
     says = "nothing fills the parameter 'pool' of a handler of batches"
-    with pytest.raises(ValueError, match=says):
+    with pytest.raises(ArgumentError, match=says):
         parameters.decoded({"url": "a"})
-    with pytest.raises(ValueError, match=says):
+    with pytest.raises(ArgumentError, match=says):
         parameters.encoded({"url": "a"})
 
     async def pool() -> AsyncIterator[Pool]:

@@ -156,6 +156,7 @@ CONTEXT = pulse.Context(job_id=UUID(int=1), attempt=1, name="n", topic="t")
     (lambda: made(kinds, mode="medium"), "kinds: mode is 'medium'; allowed are fast, slow"),
     (lambda: made(kinds, path=3), "kinds: path is 3; allowed is a path"),
     (lambda: resolve_call(resize, {"path": "a", "width": "9"}), "resize: width is '9'; allowed is a whole number"),
+    (lambda: resolve_call(resize, [1]), "args must be an object of keyword arguments, not list"),
     (lambda: resolve_call(resize, None), "resize: argument 'path' is missing; it takes path, width, size"),
     (lambda: resolve_call(made(resize, "a"), {"width": 3}), "resize: args are given beside those of the call"),
 ])  # fmt: skip

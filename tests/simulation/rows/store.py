@@ -60,6 +60,7 @@ class FakeStore:
         self.topics = self  # of policies, what is kept in memory
         self.depths = self
         self.gate = self  # never asked: nobody pauses here
+        self.unique = self  # nor this one: no job there has a unique key
         self.findings = self
         self.epochs = FakeEpochs(database)
         self.timelines = Timelines()
