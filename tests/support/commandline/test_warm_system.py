@@ -13,6 +13,7 @@ from tests.support.commandline import cli_answers as answers
 from tests.support.commandline import warm
 from tests.support.commandline.cli import PULSE, Done, environment, run, run_on_terminal
 from tests.support.servers.fake_dispatcher import FakeDispatcher, RuntimeDir
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.process
 
@@ -44,10 +45,11 @@ def test_input_environment_and_folder_are_its_own(tmp_path: Path) -> None:
 
 def test_two_run_side_by_side_and_a_signal_ends_one(tmp_path: Path) -> None:
     """Each caller gets its own exit, and the signal that ended it."""
-    with RuntimeDir() as made, FakeDispatcher(made.path, frozen=True), (tmp_path / "said").open("wb") as sink:
+    with RuntimeDir() as made, FakeDispatcher(made.path, frozen=True) as server, (tmp_path / "said").open("wb") as sink:
         options = (environment(made.path), tmp_path, [sink.fileno()] * 3)
         words = ["ctl", "--timeout", "60", "status"]
         first, second = (warm.Running(words, *options) for _ in range(2))
+        until(lambda: len(server.peers()) == 2, "both ask")
         psutil.Process(second.pid).send_signal(signal.SIGKILL)
         assert second.wait(10) == -signal.SIGKILL
         psutil.Process(first.pid).send_signal(signal.SIGINT)
