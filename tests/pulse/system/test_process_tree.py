@@ -242,6 +242,19 @@ def test_what_forks_while_it_is_killed_dies_too(forking: Forking, forks: int) ->
     assert [process.wait() for process in forking.processes] == [-signal.SIGKILL] * (forks + 1)
 
 
+def test_the_look_that_finds_none_is_the_last(forking: Forking, monkeypatch: pytest.MonkeyPatch) -> None:
+    everybody, looks = process_tree._everybody, list[set[int]]()
+
+    def look() -> set[int]:
+        looks.append(everybody())
+        return looks[-1]
+
+    monkeypatch.setattr(process_tree, "_everybody", look)
+    forking.start()
+    assert process_tree.kill_tree(forking.mark) == 1
+    assert len(looks) == 2
+
+
 def test_the_looks_are_bounded(forking: Forking) -> None:
     forking.left = 100
     forking.start()
