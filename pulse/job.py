@@ -30,6 +30,7 @@ __all__ = [
     "Schedule",
     "Status",
     "handler_process",
+    "keeps_unique_key",
 ]
 
 _IDENTITY_PARTS: Final = 5
@@ -74,6 +75,11 @@ TRANSITIONS: Final[Mapping[Status, frozenset[Status]]] = MappingProxyType(
 )
 
 TERMINAL: Final = frozenset({Status.COMPLETED, Status.DEAD_LETTERED, Status.CANCELED})
+
+
+def keeps_unique_key(unique_until: str | None, attempts: int) -> bool:
+    """Whether a job that has not ended still has its unique key, as ``idx_jobs_unique`` has it."""
+    return unique_until == "end" or (unique_until == "start" and not attempts)
 
 
 class HandlerProcess(NamedTuple):

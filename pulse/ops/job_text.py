@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from pulse.common.text import printable
-from pulse.job import TERMINAL, handler_process
+from pulse.job import TERMINAL, handler_process, keeps_unique_key
 from pulse.protocol.answers import AttemptInfo, JobInfo
 
 _INDENT: Final = 2
@@ -39,7 +39,7 @@ def where(identity: str, hosts: Mapping[str, str] = MappingProxyType({})) -> str
 
 def unique_text(job: JobInfo) -> str:
     """How long no other job gets the unique key of *job*."""
-    if job.status in TERMINAL or job.unique_until is None or (job.unique_until == "start" and job.attempts):
+    if job.status in TERMINAL or not keeps_unique_key(job.unique_until, job.attempts):
         return "given away"
     return f"until it {job.unique_until}s"
 

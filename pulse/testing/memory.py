@@ -28,7 +28,7 @@ from pulse.common.ids import uuid7s
 from pulse.common.json_text import JsonValue
 from pulse.common.text import iso
 from pulse.errors import BadRequestError, ConflictError, NotFoundError
-from pulse.job import Job, Status
+from pulse.job import Job, Status, keeps_unique_key
 from pulse.protocol import Assignment, SubmittedJob
 from pulse.protocol.answers import AttemptInfo, JobInfo
 from pulse.testing.recording import Recording
@@ -111,11 +111,11 @@ class MemoryJob:
         return Status(self.info.status) in records_of_jobs.TERMINAL
 
     def holds(self, key: str | None) -> bool:
-        """Whether no other job may have that unique key, as ``idx_jobs_unique`` has it."""
+        """Whether no other job may have that unique key."""
         info = self.info
         if key is None or info.unique_key != key or self.is_terminal:
             return False
-        return info.unique_until == "end" or (info.unique_until == "start" and not info.attempts)
+        return keeps_unique_key(info.unique_until, info.attempts)
 
     def answer(self) -> dict[str, object]:
         """The body of the answer to jobs.get."""

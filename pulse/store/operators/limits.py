@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from math import isfinite
 from typing import TYPE_CHECKING, Final
 
 import asyncpg
 import msgspec
 
 from pulse.errors import BadRequestError
+from pulse.store.operators.policies import refuse_infinite
 from pulse.store.statements import STATEMENTS
 
 if TYPE_CHECKING:
@@ -69,10 +69,7 @@ class LimitStore:
         Raises:
             BadRequestError: An option is unknown, or its value not allowed; the message says which, and what is.
         """
-        strange = next((key for key, value in policy.items() if isinstance(value, float) and not isfinite(value)), None)
-        if strange is not None:
-            message = f'{strange} of limit "{name:.50}" is {policy[strange]}; a finite number is allowed'
-            raise BadRequestError(message)
+        refuse_infinite(policy, f'limit "{name:.50}"')
         async with self._pool.connection() as connection:
             try:
                 await connection.execute(STATEMENTS["set_limit"].sql, name, group, json.dumps(policy))

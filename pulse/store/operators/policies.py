@@ -81,10 +81,7 @@ class TopicStore:
         Raises:
             BadRequestError: An option is unknown, or its value not allowed; the message says which, and what is.
         """
-        strange = next((key for key, value in policy.items() if isinstance(value, float) and not isfinite(value)), None)
-        if strange is not None:
-            message = f'{strange} of topic "{topic:.50}" is {policy[strange]}; a finite number is allowed'
-            raise BadRequestError(message)
+        refuse_infinite(policy, f'topic "{topic:.50}"')
         async with self._pool.connection() as connection:
             try:
                 await connection.execute(STATEMENTS["set_topic"].sql, topic, json.dumps(policy))
@@ -141,3 +138,15 @@ class Defaults(ABC):
         """Write the server's defaults where SQL submits find them."""
         async with self.lender.connection() as connection:
             await connection.execute(STATEMENTS["set_server_defaults"].sql, max_attempts, max_crashes, backoff)
+
+
+def refuse_infinite(policy: Mapping[str, object], whose: str) -> None:
+    """
+    Refuse numbers that JSON has not.
+
+    Raises:
+        BadRequestError: An option is one; the message says which, and *whose*.
+    """
+    strange = next((key for key, value in policy.items() if isinstance(value, float) and not isfinite(value)), None)
+    if strange is not None:
+        raise BadRequestError(f"{strange} of {whose} is {policy[strange]}; a finite number is allowed")

@@ -124,12 +124,9 @@ SET status = 'RUNNING', attempts = greatest(j.attempts, s.floor) + 1, uncharged 
 FROM seated s
 WHERE j.id BETWEEN s.id AND s.id AND j.status::text IN ('PENDING', 'RETRYING') AND s.before_bytes < 8388608
 RETURNING uuid_send(j.id) AS id, j.attempts, j.name, j.topic, j.args::text AS args, j.timeout_s, j.priority,
-    date_part('epoch', j.next_run_at) AS due_at, coalesce(($4::int[])[s.seat], 1) - 1 AS worker, j.uncharged, j.crashes,
-    date_part('epoch', j.occurrence) AS occurrence_at, j.checkpoint::text AS checkpoint,
-    CASE WHEN j.attempts > 1 THEN (
-        SELECT jsonb_build_array(a.outcome, a.error, a.worker, a.progress::text)::text
-        FROM pulse.attempts a WHERE a.job_id = j.id AND a.attempt < j.attempts ORDER BY a.attempt DESC LIMIT 1) END AS previous,
-    CASE WHEN octet_length(j.traceparent) <= 55 THEN j.traceparent END AS traceparent;
+    date_part('epoch', j.next_run_at) AS due_at, coalesce(($4::int[])[s.seat], 1) - 1 AS worker,
+    -- :include claimed_history
+;
 
 
 -- name: find_levels :many
@@ -156,6 +153,15 @@ WITH RECURSIVE levels AS (
 )
 SELECT topic, priority, date_part('epoch', next_run_at) AS due_at, next_run_at <= coalesce($4, now()) AS is_due
 FROM levels WHERE place > 0 ORDER BY place;
+
+
+-- fragment: claimed_history
+-- What:    the columns of a claimed job j that tell of its attempts before.
+j.uncharged, j.crashes, date_part('epoch', j.occurrence) AS occurrence_at, j.checkpoint::text AS checkpoint,
+CASE WHEN j.attempts > 1 THEN (
+    SELECT jsonb_build_array(a.outcome, a.error, a.worker, a.progress::text)::text
+    FROM pulse.attempts a WHERE a.job_id = j.id AND a.attempt < j.attempts ORDER BY a.attempt DESC LIMIT 1) END AS previous,
+CASE WHEN octet_length(j.traceparent) <= 55 THEN j.traceparent END AS traceparent
 
 
 -- fragment: part_of_groups
@@ -364,12 +370,9 @@ WITH clock AS MATERIALIZED (
     FROM taken s
     WHERE j.id BETWEEN s.id AND s.id AND j.status::text IN ('PENDING', 'RETRYING')
     RETURNING uuid_send(j.id) AS id, j.attempts, j.name, j.topic, j.args::text AS args, j.timeout_s, j.priority,
-        date_part('epoch', j.next_run_at) AS due_at, coalesce(($7::int[])[s.seat], 1) - 1 AS worker, j.uncharged, j.crashes,
-        date_part('epoch', j.occurrence) AS occurrence_at, j.checkpoint::text AS checkpoint,
-        CASE WHEN j.attempts > 1 THEN (
-            SELECT jsonb_build_array(a.outcome, a.error, a.worker, a.progress::text)::text
-            FROM pulse.attempts a WHERE a.job_id = j.id AND a.attempt < j.attempts ORDER BY a.attempt DESC LIMIT 1) END AS previous,
-        CASE WHEN octet_length(j.traceparent) <= 55 THEN j.traceparent END AS traceparent, j.group_key
+        date_part('epoch', j.next_run_at) AS due_at, coalesce(($7::int[])[s.seat], 1) - 1 AS worker,
+        -- :include claimed_history
+        , j.group_key
 )
 SELECT c.*, NULL::text AS verdict, NULL::float8 AS retry_s, NULL::boolean AS of_limit FROM claimed c
 UNION ALL

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from pulse.common.text import ago, count, cut, duration, similar_names
+from pulse.job import keeps_unique_key
 from pulse.store.reading.jobs import BEFORE_MAX, StoredFacts
 from pulse_actors.dispatcher.claims.handout import ISOLATE_AT_CRASHES
 from pulse_actors.dispatcher.claims.quarantine import LONGEST_S
@@ -311,7 +312,7 @@ def _ready(job: StoredFacts, facts: JobFacts) -> Cause:
 
 def _unique(job: StoredFacts) -> list[Cause]:
     """What it keeps from others, and not what keeps it: why a submit may have found this job."""
-    if job.unique_key is None or not (job.unique_until == "end" or (job.unique_until == "start" and not job.attempts)):
+    if job.unique_key is None or not keeps_unique_key(job.unique_until, job.attempts):
         return []
     until = "has ended" if job.unique_until == "end" else "starts"
     text = f'It has the unique key "{cut(job.unique_key, _NAME_COLUMNS)}": until it {until}, no other job gets that.'
