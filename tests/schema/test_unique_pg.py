@@ -27,13 +27,6 @@ HELD: Final = datetime(9999, 12, 30, tzinfo=UTC)
 
 
 @pytest.fixture
-async def other(dsn: str) -> AsyncIterator[Sql]:
-    session = await asyncpg.connect(dsn)
-    yield session
-    await session.close(timeout=5)
-
-
-@pytest.fixture
 async def watcher(dsn: str) -> AsyncIterator[Sql]:
     session = await asyncpg.connect(dsn)
     yield session

@@ -16,21 +16,10 @@ import pytest
 import pulse
 from pulse.errors import InlineError
 from pulse.testing import Inline, InlineJob, RecordingContext
+from tests.support.checking.codecs import Backwards
 from tests.support.checking.every import every
 
 app: Final = pulse.App()
-
-
-class Backwards:
-    """A codec that anybody can read."""
-
-    id = "backwards"
-
-    def encode(self, name: str, text: str) -> str:
-        return text[::-1]
-
-    def decode(self, name: str, data: str) -> str:
-        return data[::-1]
 
 
 @dataclass

@@ -16,6 +16,7 @@ from pulse.security.codec import seal
 from pulse.worker.execution import stacks
 from pulse.worker.execution.runner import interrupt
 from tests.pulse.worker.execution.batch_kit import Jobs, Scene
+from tests.support.checking.codecs import Backwards
 
 pytestmark = pytest.mark.anyio
 
@@ -158,18 +159,6 @@ async def test_values_of_lifespans_are_passed() -> None:
         return [mine is pool for _ in jobs]
 
     assert await scene.call(scene.attempts("{}")) == {1: Outcome("ok", "true")}
-
-
-class Backwards:
-    """A codec that anybody can read."""
-
-    id = "backwards"
-
-    def encode(self, name: str, text: str) -> str:
-        return text[::-1]
-
-    def decode(self, name: str, data: str) -> str:
-        return data[::-1]
 
 
 async def test_args_and_results_are_encrypted_one_by_one() -> None:

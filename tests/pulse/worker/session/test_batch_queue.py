@@ -51,6 +51,16 @@ class Desk:
     def start(self) -> list[Attempt]:
         return self.ledger.take_startable()
 
+    def called(self, count: int) -> list[str]:
+        """The jobs of the next calls, each of which ends before the next."""
+        calls: list[str] = []
+        for _ in range(count):
+            attempts = self.start()
+            calls.append("".join(self.letters[one.job.id] for one in attempts))
+            for one in attempts:
+                self.ledger.ended(one, Outcome("ok", None))
+        return calls
+
     def started(self) -> str:
         """What starts now: the jobs of a call together, calls apart by commas."""
         calls: dict[object, str] = {}
@@ -155,13 +165,7 @@ def test_batches_and_other_jobs_take_turns() -> None:
     desk = Desk(1)
     desk.assign("vwxyz", 0.0, "single")
     desk.assign("abcdef", 0.0)
-    order = []
-    for _ in range(4):
-        attempts = desk.start()
-        order.append("".join(desk.letters[one.job.id] for one in attempts))
-        for one in attempts:
-            desk.ledger.ended(one, Outcome("ok", None))
-    assert order == ["abc", "v", "def", "w"]
+    assert desk.called(4) == ["abc", "v", "def", "w"]
 
 
 class TestThePlaceOfABatchThatFills:
@@ -217,15 +221,9 @@ class TestThePlaceOfABatchThatFills:
 
 def test_handlers_take_turns_too() -> None:
     desk = Desk(1)
-    order = []
     desk.assign("abcdef", 0.0)
     desk.assign("uvwxyz", 0.0, "others")
-    for _ in range(4):
-        attempts = desk.start()
-        order.append("".join(desk.letters[one.job.id] for one in attempts))
-        for one in attempts:
-            desk.ledger.ended(one, Outcome("ok", None))
-    assert order == ["abc", "uvw", "def", "xyz"]
+    assert desk.called(4) == ["abc", "uvw", "def", "xyz"]
 
 
 class TestRoom:
