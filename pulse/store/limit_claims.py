@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pulse.store.arguments import uuids
 from pulse.store.recovery.epochs import UNWITNESSED, ClaimWitness
-from pulse.store.rows import Claim
+from pulse.store.rows import Claim, Level
 from pulse.store.statements import STATEMENTS
 
 if TYPE_CHECKING:
@@ -25,6 +25,11 @@ class GroupLevel(NamedTuple):
     topic: str
     group: str | None
     priority: int
+
+
+def level_of(topic: str, group: str | None, priority: int) -> Level | GroupLevel:
+    """Where such a job waits."""
+    return Level(topic, priority) if group is None else GroupLevel(topic, group, priority)
 
 
 class GroupHead(NamedTuple):

@@ -184,6 +184,7 @@ class Running(NamedTuple):
     name: str
     topic: str
     timeout_s: float | None
+    group_key: str | None = None
 
 
 class Leased(NamedTuple):
@@ -192,6 +193,7 @@ class Leased(NamedTuple):
     name: str
     topic: str
     timeout_s: float | None
+    group_key: str | None
     left_s: float
 
 
@@ -208,6 +210,7 @@ class Wake(NamedTuple):
     priority: int
     due_s: float | None
     jobs: int = 0
+    group_key: str | None = None
 
 
 class Level(NamedTuple):

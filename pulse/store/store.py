@@ -442,5 +442,7 @@ class Store(Operations, Defaults, Sweeps):
             await connection.execute(_sql("notify_work"), sender)
 
 
-def _running(name: bytes, topic: bytes, timeout_s: float | None) -> Running:
-    return Running(readable(name), readable(topic), timeout_s)
+def _running(name: bytes, topic: bytes, timeout_s: float | None, group_key: bytes | None) -> Running:
+    return Running(
+        readable(name), readable(topic), timeout_s, group_key=None if group_key is None else readable(group_key)
+    )

@@ -16,6 +16,7 @@ from pulse.store.operators.transaction import Operator
 from pulse.store.reading.counts import Depths
 from pulse.store.recovery.epochs import UNWITNESSED, ClaimWitness, Witnessed
 from pulse.store.recovery.timelines import Timelines
+from pulse.store.limit_claims import GroupHead, GroupLevel
 from pulse.store.rows import (
     Canceled,
     Claim,
@@ -49,6 +50,19 @@ class NothingAside:
         """It is nobody's turn."""
 
 
+class NoLimits:
+    """``LimitClaims`` and ``LimitStore`` of a database without limits and groups."""
+
+    async def topics(self) -> dict[str, str]:
+        return {}
+
+    async def find_levels(self, _after: GroupLevel, _limit: int) -> list[GroupHead]:
+        return []
+
+    async def forget_buckets(self) -> int:
+        return 0
+
+
 class FakeStore:
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -66,6 +80,7 @@ class FakeStore:
         self.timelines = Timelines()
         self.failing = Failing()
         self.aside = NothingAside()
+        self.limited = self.limits = NoLimits()
         self._knowledge: ClaimWitness | None = None
         self.audit = self  # only how far retention has got is written there
 

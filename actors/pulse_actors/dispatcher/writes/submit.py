@@ -19,7 +19,8 @@ from pulse.errors import (
 )
 from pulse.protocol import SubmittedJob
 from pulse.store.failures import IN_VAIN, UNIQUE_VIOLATION, refuse_swallowed
-from pulse.store.rows import Level, Wake, from_s
+from pulse.store.limit_claims import level_of
+from pulse.store.rows import Wake, from_s
 from pulse.store.store import Store
 from pulse_actors.dispatcher.claims.cursors import FEW_TOPICS
 from pulse_actors.dispatcher.claims.doubts import InDoubtClaims
@@ -211,7 +212,7 @@ class SubmitWriter:
     def _wake(self, woken: Sequence[Wake]) -> None:
         for wake in woken:
             if wake.due_s is not None:
-                self._signal.wake_level(Level(wake.topic, wake.priority), due_s=wake.due_s)
+                self._signal.wake_level(level_of(wake.topic, wake.group_key, wake.priority), due_s=wake.due_s)
 
     def _wake_delayed(self, jobs: Iterable[SubmittedJob]) -> None:
         delays = [job.delay_s for job in jobs if job.delay_s]

@@ -19,6 +19,7 @@ from structlog.testing import capture_logs
 from pulse.errors import StatementError, StatementTimeoutError, UnavailableError
 from pulse.store.connections.pool import Target
 from pulse.store.operators.policies import LivePolicy
+from pulse.store.limit_claims import GroupLevel
 from pulse.store.recovery.epochs import WENT_BACK
 from pulse.store.recovery.set_aside import Suspect
 from pulse.store.rows import Claim, Level
@@ -64,7 +65,7 @@ class Bench(recovery_kit.Bench):
         self.claims.signal.cursors.full_done(now_s, now_s)
 
     @property
-    def due(self) -> list[Level | None]:
+    def due(self) -> list[Level | GroupLevel | None]:
         """The levels of the known later due times."""
         return [level for _, _, level in sorted(self.claims.signal._due._heap)]
 
@@ -200,10 +201,10 @@ def break_topic(bench: Bench) -> None:
             raise broken
         return await claim(topics, *args, levels=levels, **more)
 
-    async def broken_look(topics: Sequence[str], limit: int, levels: Any) -> list[Suspect]:
+    async def broken_look(topics: Sequence[str], *args: Any) -> list[Suspect]:
         if TOPIC in topics:
             raise broken
-        return await claimable(topics, limit, levels)
+        return await claimable(topics, *args)
 
     bench.monkeypatch.setattr(bench.store, "claim", broken_claim)
     bench.monkeypatch.setattr(bench.store.aside, "claimable", broken_look)
