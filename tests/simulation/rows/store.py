@@ -10,13 +10,13 @@ from pulse.protocol import HandlerInfo, SubmittedJob
 from pulse.store.admin.schema import SCHEMA_VERSION
 from pulse.store.connections.session import HeldCommit
 from pulse.store.failures import Failing
+from pulse.store.limit_claims import GroupHead, GroupLevel
 from pulse.store.operators.jobs import ChangedJob, RestartedJob
 from pulse.store.operators.policies import LivePolicy
 from pulse.store.operators.transaction import Operator
 from pulse.store.reading.counts import Depths
 from pulse.store.recovery.epochs import UNWITNESSED, ClaimWitness, Witnessed
 from pulse.store.recovery.timelines import Timelines
-from pulse.store.limit_claims import GroupHead, GroupLevel
 from pulse.store.rows import (
     Canceled,
     Claim,

@@ -18,8 +18,8 @@ from structlog.testing import capture_logs
 
 from pulse.errors import StatementError, StatementTimeoutError, UnavailableError
 from pulse.store.connections.pool import Target
-from pulse.store.operators.policies import LivePolicy
 from pulse.store.limit_claims import GroupLevel
+from pulse.store.operators.policies import LivePolicy
 from pulse.store.recovery.epochs import WENT_BACK
 from pulse.store.recovery.set_aside import Suspect
 from pulse.store.rows import Claim, Level
