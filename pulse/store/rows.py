@@ -202,12 +202,14 @@ class Wake(NamedTuple):
     Attributes:
         due_s: When the first of its jobs became due, Unix seconds; None: none is due.
         jobs: How many jobs it got, where that is known.
+        group_key: Of a level of a group: which; None: of jobs without one.
     """
 
     topic: str
     priority: int
     due_s: float | None
     jobs: int = 0
+    group_key: str | None = None
 
 
 class Level(NamedTuple):

@@ -210,8 +210,12 @@ class SubmitWriter:
 
     def _wake(self, woken: Sequence[Wake]) -> None:
         for wake in woken:
-            if wake.due_s is not None:
+            if wake.due_s is None:
+                continue
+            if wake.group_key is None:
                 self._signal.wake_level(Level(wake.topic, wake.priority), due_s=wake.due_s)
+            else:
+                self._signal.wake()
 
     def _wake_delayed(self, jobs: Iterable[SubmittedJob]) -> None:
         delays = [job.delay_s for job in jobs if job.delay_s]
