@@ -45,7 +45,7 @@ CREATE TABLE pulse.schema_version (
     installed_at timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 
-INSERT INTO pulse.schema_version (version, release) VALUES (1, '0.1.0.dev8');
+INSERT INTO pulse.schema_version (version, release) VALUES (1, '0.1.0.dev9');
 
 CREATE TYPE pulse.job_status AS ENUM ('PENDING', 'RUNNING', 'COMPLETED', 'RETRYING', 'DEAD_LETTERED', 'CANCELED');
 
@@ -792,13 +792,20 @@ LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
             THEN format('on_conflict is %L; allowed are skip, replace, error', left(on_conflict, 50)) END
 $$;
 
+-- What is wrong with the group of a job, in one line; NULL: nothing. In a limit, * stands for each group.
+CREATE FUNCTION pulse.group_problem(group_key text) RETURNS text
+LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT CASE WHEN length(group_key) NOT BETWEEN 1 AND 200 OR group_key = '*'
+        THEN format('group_key is %L; 1 to 200 characters are allowed, but not * alone', left(group_key, 50)) END
+$$;
+
 -- The job that is there instead of a new one with this id and key: the same submit, stored before, or the job that has the key.
 -- With `replace` it gets the new args and times, if it waits. No row: the key is free again. It has its owner's rights, for
 -- roles that may submit but neither read nor change jobs: who knows a key learns the id of its job, and may replace its args, which
 -- is what a submit is for. Only they may call it.
 CREATE FUNCTION pulse.unique_holder(
     id uuid, name text, topic text, args jsonb, next_run_at timestamptz, expires_at timestamptz, unique_key text, on_conflict text
-) RETURNS TABLE (job_id uuid, level_topic text, level_priority smallint, due_at timestamptz)
+) RETURNS TABLE (job_id uuid, level_topic text, level_priority smallint, due_at timestamptz, level_group text)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 DECLARE
     other record;
@@ -809,16 +816,16 @@ BEGIN
            OR other.unique_key IS DISTINCT FROM unique_holder.unique_key AND other.args <> unique_holder.args THEN
             RAISE EXCEPTION 'job % exists already with another name, topic or args', unique_holder.id USING ERRCODE = 'unique_violation';
         END IF;
-        RETURN QUERY SELECT unique_holder.id, NULL::text, NULL::smallint, NULL::timestamptz;
+        RETURN QUERY SELECT unique_holder.id, NULL::text, NULL::smallint, NULL::timestamptz, NULL::text;
         RETURN;
     END IF;
     IF on_conflict = 'replace' THEN
         RETURN QUERY UPDATE pulse.jobs j
-        SET args = unique_holder.args, expires_at = unique_holder.expires_at,  -- a job that is held back stays so
+        SET args = unique_holder.args, expires_at = unique_holder.expires_at, run_after = NULL,  -- a job that is held back stays so
             next_run_at = CASE WHEN j.next_run_at < '9999-12-30 00:00+00' THEN unique_holder.next_run_at ELSE j.next_run_at END
         WHERE j.unique_key = unique_holder.unique_key AND j.unique_until IS NOT NULL AND j.completed_at IS NULL
           AND (j.unique_until = 'end' OR j.attempts = 0) AND j.status::text IN ('PENDING', 'RETRYING') AND j.name = unique_holder.name
-        RETURNING j.id, j.topic, j.priority, j.next_run_at;
+        RETURNING j.id, j.topic, j.priority, j.next_run_at, j.group_key;
         IF FOUND THEN
             RETURN;
         END IF;
@@ -836,7 +843,7 @@ BEGIN
         RAISE EXCEPTION 'unique key % belongs to job % of another handler; only one of the same handler can be replaced',
             quote_literal(unique_key), other.id USING ERRCODE = 'unique_violation';
     END IF;
-    RETURN QUERY SELECT other.id, NULL::text, NULL::smallint, NULL::timestamptz;
+    RETURN QUERY SELECT other.id, NULL::text, NULL::smallint, NULL::timestamptz, NULL::text;
 END
 $$;
 
@@ -846,22 +853,23 @@ REVOKE ALL ON FUNCTION pulse.unique_holder(uuid, text, text, jsonb, timestamptz,
 -- Returns the given id, or the id of the job that has the key; and where it waits, if it is new or was changed.
 CREATE FUNCTION pulse.insert_unique(
     id uuid, name text, topic text, args jsonb, priority int, next_run_at timestamptz, max_attempts int, timeout_s float8,
-    expires_at timestamptz, traceparent text, unique_key text, unique_until text, on_conflict text
-) RETURNS TABLE (job_id uuid, level_topic text, level_priority smallint, due_at timestamptz)
+    expires_at timestamptz, traceparent text, group_key text, unique_key text, unique_until text, on_conflict text
+) RETURNS TABLE (job_id uuid, level_topic text, level_priority smallint, due_at timestamptz, level_group text)
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
     most_rounds constant int := 20;                 -- the key changes hands between two statements: rare once, and unheard of twice
 BEGIN
     FOR round IN 1..most_rounds LOOP
-        INSERT INTO pulse.jobs (id, name, topic, args, priority, next_run_at, max_attempts, timeout_s, expires_at, traceparent, unique_key,
-                                unique_until)
+        INSERT INTO pulse.jobs (id, name, topic, args, priority, next_run_at, max_attempts, timeout_s, expires_at, traceparent, group_key,
+                                unique_key, unique_until)
         VALUES (insert_unique.id, insert_unique.name, insert_unique.topic, insert_unique.args, insert_unique.priority,
                 insert_unique.next_run_at, insert_unique.max_attempts, insert_unique.timeout_s, insert_unique.expires_at,
-                insert_unique.traceparent, insert_unique.unique_key, coalesce(insert_unique.unique_until, 'end'))
+                insert_unique.traceparent, insert_unique.group_key, insert_unique.unique_key, coalesce(insert_unique.unique_until, 'end'))
         ON CONFLICT DO NOTHING;  -- waits for a transaction that has inserted the same key
         IF FOUND THEN
-            RETURN QUERY SELECT insert_unique.id, insert_unique.topic, insert_unique.priority::smallint, insert_unique.next_run_at;
+            RETURN QUERY SELECT insert_unique.id, insert_unique.topic, insert_unique.priority::smallint, insert_unique.next_run_at,
+                insert_unique.group_key;
             RETURN;
         END IF;
         RETURN QUERY SELECT h.* FROM pulse.unique_holder(insert_unique.id, insert_unique.name, insert_unique.topic, insert_unique.args,
@@ -902,6 +910,7 @@ DECLARE
     fresh bigint;
     plain bigint;
     keyed boolean;
+    grouped boolean;
     one   record;
     bad   text;
 BEGIN
@@ -910,17 +919,19 @@ BEGIN
             USING ERRCODE = 'invalid_parameter_value';
     END IF;
     SELECT min(jsonb_typeof(job)) FILTER (WHERE jsonb_typeof(job) <> 'object'),
-           coalesce(bool_or(job ?| ARRAY['unique_key', 'unique_until', 'on_conflict']), false)
-    INTO bad, keyed FROM jsonb_array_elements(jobs) AS job;
+           coalesce(bool_or(job ?| ARRAY['unique_key', 'unique_until', 'on_conflict']), false),
+           coalesce(bool_or(job ? 'group_key'), false)
+    INTO bad, keyed, grouped FROM jsonb_array_elements(jobs) AS job;
     IF bad IS NOT NULL THEN
         RAISE EXCEPTION 'jobs must be a JSON array of objects, and one of them is of type %', bad
             USING ERRCODE = 'invalid_parameter_value';
     END IF;
     SELECT k INTO bad FROM jsonb_array_elements(jobs) AS job, jsonb_object_keys(job) AS k
         WHERE k <> ALL (ARRAY['name', 'args', 'topic', 'priority', 'run_at', 'max_attempts', 'timeout_s', 'id', 'expires_at',
-                            'expires_in_s', 'traceparent', 'delay_s', 'unique_key', 'unique_until', 'on_conflict']) LIMIT 1;
+                            'expires_in_s', 'traceparent', 'delay_s', 'group_key', 'unique_key', 'unique_until', 'on_conflict'])
+        LIMIT 1;
     IF bad IS NOT NULL THEN
-        RAISE EXCEPTION 'unknown key "%" in a job; allowed are name, args, topic, priority, run_at, max_attempts, timeout_s, id, expires_at, expires_in_s, traceparent, delay_s, unique_key, unique_until, on_conflict', bad
+        RAISE EXCEPTION 'unknown key "%" in a job; allowed are name, args, topic, priority, run_at, max_attempts, timeout_s, id, expires_at, expires_in_s, traceparent, delay_s, group_key, unique_key, unique_until, on_conflict', bad
             USING ERRCODE = 'invalid_parameter_value';
     END IF;
 
@@ -938,6 +949,14 @@ BEGIN
     IF bad IS NOT NULL THEN
         RAISE EXCEPTION 'traceparent is %; one of W3C Trace Context is allowed', quote_literal(bad) USING ERRCODE = 'invalid_parameter_value';
     END IF;
+    IF grouped THEN
+        SELECT p.problem INTO bad FROM jsonb_array_elements(jobs) AS e(job)
+        CROSS JOIN LATERAL pulse.group_problem(e.job->>'group_key') AS p(problem)
+        WHERE p.problem IS NOT NULL LIMIT 1;
+        IF bad IS NOT NULL THEN
+            RAISE EXCEPTION '%', bad USING ERRCODE = 'invalid_parameter_value';
+        END IF;
+    END IF;
     IF keyed THEN
         SELECT p.problem INTO bad FROM jsonb_array_elements(jobs) AS e(job)
         CROSS JOIN LATERAL pulse.unique_problem(e.job->>'unique_key', e.job->>'unique_until', e.job->>'on_conflict') AS p(problem)
@@ -951,18 +970,18 @@ BEGIN
         SELECT coalesce(g.id, pulse.uuid7()) AS id, g.name, coalesce(g.args, '{}') AS args, g.topic, coalesce(g.priority, 0) AS priority,
                coalesce(g.run_at, began + coalesce(g.delay_s, 0) * interval '1 second') AS run_at, g.max_attempts, g.timeout_s,
                coalesce(g.expires_at, began + g.expires_in_s * interval '1 second') AS expires_at,
-               g.traceparent, e.place, e.job->>'unique_key' IS NULL AS is_plain
+               g.traceparent, g.group_key, e.place, e.job->>'unique_key' IS NULL AS is_plain
         FROM jsonb_array_elements(jobs) WITH ORDINALITY AS e(job, place)
         CROSS JOIN LATERAL jsonb_to_record(e.job) AS g(
             id uuid, name text, args jsonb, topic text, priority smallint, run_at timestamptz, max_attempts int, timeout_s float8,
-            expires_at timestamptz, expires_in_s float8, traceparent text, delay_s float8)
+            expires_at timestamptz, expires_in_s float8, traceparent text, delay_s float8, group_key text)
     ), put AS (
-        INSERT INTO pulse.jobs (id, name, topic, args, priority, next_run_at, max_attempts, timeout_s, expires_at, traceparent)
+        INSERT INTO pulse.jobs (id, name, topic, args, priority, next_run_at, max_attempts, timeout_s, expires_at, traceparent, group_key)
         SELECT g.id, g.name, coalesce(g.topic, h.topic, 'default'), g.args, g.priority,
                g.run_at + (g.place - 1) * interval '1 microsecond',
                coalesce(g.max_attempts, h.max_attempts, t.max_attempts, (SELECT s.max_attempts FROM pulse.topics s WHERE s.topic = '')),
                coalesce(g.timeout_s, h.timeout_s, t.timeout_s, (SELECT s.timeout_s FROM pulse.topics s WHERE s.topic = '')), g.expires_at,
-               g.traceparent
+               g.traceparent, g.group_key
         FROM given g
         LEFT JOIN pulse.handlers h ON h.name = g.name
         LEFT JOIN pulse.topics t ON t.topic = coalesce(g.topic, h.topic, 'default')
@@ -995,18 +1014,18 @@ BEGIN
                        coalesce(g.run_at, began + coalesce(g.delay_s, 0) * interval '1 second')
                            + (e.place - 1) * interval '1 microsecond' AS run_at,
                        o.max_attempts, o.timeout_s, coalesce(g.expires_at, began + g.expires_in_s * interval '1 second') AS expires_at,
-                       g.traceparent, g.unique_key, g.unique_until, g.on_conflict
+                       g.traceparent, g.group_key, g.unique_key, g.unique_until, g.on_conflict
                 FROM jsonb_array_elements(jobs) WITH ORDINALITY AS e(job, place)
                 CROSS JOIN LATERAL jsonb_to_record(e.job) AS g(
                     name text, args jsonb, topic text, priority smallint, run_at timestamptz, max_attempts int, timeout_s float8,
-                    expires_at timestamptz, expires_in_s float8, traceparent text, delay_s float8, unique_key text, unique_until text,
-                    on_conflict text)
+                    expires_at timestamptz, expires_in_s float8, traceparent text, delay_s float8, group_key text,
+                    unique_key text, unique_until text, on_conflict text)
                 CROSS JOIN LATERAL pulse.resolved_options(g.name, g.topic, g.max_attempts, g.timeout_s) AS o
                 WHERE g.unique_key IS NOT NULL
                 ORDER BY g.unique_key, e.place
             ) AS e
             CROSS JOIN LATERAL pulse.insert_unique(made[e.place], e.name, e.topic, e.args, e.priority, e.run_at, e.max_attempts,
-                e.timeout_s, e.expires_at, e.traceparent, e.unique_key, e.unique_until, e.on_conflict) AS u
+                e.timeout_s, e.expires_at, e.traceparent, e.group_key, e.unique_key, e.unique_until, e.on_conflict) AS u
         LOOP
             made[one.place] := one.job_id;
             fresh := fresh + (one.level_topic IS NOT NULL)::int;
@@ -1026,7 +1045,7 @@ CREATE FUNCTION pulse.submit(
     name text, args jsonb DEFAULT '{}', topic text DEFAULT NULL, priority int DEFAULT 0, run_at timestamptz DEFAULT NULL,
     max_attempts int DEFAULT NULL, timeout_s float8 DEFAULT NULL, id uuid DEFAULT NULL, expires_at timestamptz DEFAULT NULL,
     expires_in_s float8 DEFAULT NULL, traceparent text DEFAULT NULL, delay_s float8 DEFAULT NULL,
-    unique_key text DEFAULT NULL, unique_until text DEFAULT NULL, on_conflict text DEFAULT NULL
+    group_key text DEFAULT NULL, unique_key text DEFAULT NULL, unique_until text DEFAULT NULL, on_conflict text DEFAULT NULL
 ) RETURNS uuid
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
@@ -1058,6 +1077,12 @@ BEGIN
             USING ERRCODE = 'invalid_parameter_value';
     END IF;
 
+    IF submit.group_key IS NOT NULL THEN
+        bad := pulse.group_problem(submit.group_key);
+        IF bad IS NOT NULL THEN
+            RAISE EXCEPTION '%', bad USING ERRCODE = 'invalid_parameter_value';
+        END IF;
+    END IF;
     IF num_nonnulls(submit.unique_key, submit.unique_until, submit.on_conflict) > 0 THEN
         bad := pulse.unique_problem(submit.unique_key, submit.unique_until, submit.on_conflict);
         IF bad IS NOT NULL THEN
@@ -1068,18 +1093,18 @@ BEGIN
         CROSS JOIN LATERAL pulse.insert_unique(made, submit.name, o.topic, submit.args, coalesce(submit.priority, 0),
             coalesce(submit.run_at, clock_timestamp() + coalesce(submit.delay_s, 0) * interval '1 second'), o.max_attempts, o.timeout_s,
             coalesce(submit.expires_at, clock_timestamp() + submit.expires_in_s * interval '1 second'), submit.traceparent,
-            submit.unique_key, submit.unique_until, submit.on_conflict) AS u;
+            submit.group_key, submit.unique_key, submit.unique_until, submit.on_conflict) AS u;
         IF other.level_topic IS NOT NULL THEN
             PERFORM pulse.notify_work();
         END IF;
         RETURN other.job_id;
     END IF;
 
-    INSERT INTO pulse.jobs (id, name, topic, args, priority, next_run_at, max_attempts, timeout_s, expires_at, traceparent)
+    INSERT INTO pulse.jobs (id, name, topic, args, priority, next_run_at, max_attempts, timeout_s, expires_at, traceparent, group_key)
     SELECT made, submit.name, o.topic, submit.args, coalesce(submit.priority, 0),
            coalesce(submit.run_at, clock_timestamp() + coalesce(submit.delay_s, 0) * interval '1 second'),
            o.max_attempts, o.timeout_s, coalesce(submit.expires_at, clock_timestamp() + submit.expires_in_s * interval '1 second'),
-           submit.traceparent
+           submit.traceparent, submit.group_key
     FROM pulse.resolved_options(submit.name, submit.topic, submit.max_attempts, submit.timeout_s) AS o
     ON CONFLICT DO NOTHING;  -- without a column that would have to be readable
 

@@ -144,6 +144,7 @@ class Job:
         uncharged: Attempts that do not use up the retry budget; charged are ``attempts - uncharged``.
         ran_by: Of a completed job: identity of the worker that completed it, of which ``process`` is the readable part.
         expires_at: If it has not started by then, it becomes a dead letter.
+        group_key: Its group: limits per group, fair turns and sequences go by topic and group.
         unique_key: The key that it was submitted with. No other job has it until this one starts or ends.
         unique_until: Which of the two, ``start`` or ``end``; None: another job may have the key, since an operator has
             retried this one.
@@ -177,6 +178,7 @@ class Job:
     locked_by: str | None = None
     ran_by: str | None = None
     schedule_id: UUID | None = None
+    group_key: str | None = None
     unique_key: str | None = None
     unique_until: str | None = None
     history: tuple[HistoryEntry, ...] = field(default=())

@@ -131,6 +131,7 @@ class App:
         batch_wait_s: float | None = None,
         middleware: Sequence[Middleware] = (),
         unique_by: Callable[..., str | None] | None = None,
+        group_by: Callable[..., str | None] | None = None,
     ) -> Callable[[FunctionT], FunctionT]:
         """
         Register a function as the handler of the jobs called *name*.
@@ -159,6 +160,7 @@ class App:
                 outermost.
             unique_by: A function of some of its arguments, by their names, that returns the unique key of a job, or
                 None: it has none. For submits that have the function, and not only its name.
+            group_by: The same for the group of a job.
 
         Raises:
             HandlerError: The function cannot be a handler, an option is out of range, or the name is taken.
@@ -184,6 +186,7 @@ class App:
                 batch_wait_s=batch_wait_s,
                 middleware=middleware,
                 unique_by=unique_by,
+                group_by=group_by,
             )
             self._add(handler)
             return function

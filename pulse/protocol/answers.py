@@ -47,7 +47,6 @@ class Stack(Struct, frozen=True):
     Attributes:
         worker: Identity of the worker that holds the job, as the dispatcher sees it; ``pid`` is its process.
         stack: The stacks of all threads of that process, as faulthandler prints them.
-
     """
 
     worker: str
@@ -104,6 +103,7 @@ class JobInfo(Struct, frozen=True):
     locked_by: str | None = None
     ran_by: str | None = None
     schedule_id: Id | None = None
+    group_key: str | None = None
     unique_key: str | None = None
     unique_until: str | None = None
     history: list[AttemptInfo] = []

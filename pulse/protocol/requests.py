@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from pulse.protocol.fields import MAX_SECONDS, Id, Name, Seconds, TraceParent, UniqueKey, UnixTime
+from pulse.protocol.fields import MAX_SECONDS, GroupKey, Id, Name, Seconds, TraceParent, UniqueKey, UnixTime
 
 
 class SubmittedJob(Struct, frozen=True):
@@ -24,6 +24,7 @@ class SubmittedJob(Struct, frozen=True):
     expires_at: UnixTime | None = None
     expires_in_s: Annotated[float, Meta(gt=0, le=MAX_SECONDS)] | None = None
     traceparent: TraceParent | None = None
+    group_key: GroupKey | None = None
     unique: UniqueKey | None = None
     unique_until: Literal["start", "end"] | None = None
     on_conflict: Literal["skip", "replace", "error"] | None = None

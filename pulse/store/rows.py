@@ -204,6 +204,7 @@ class Wake(NamedTuple):
     Attributes:
         due_s: When the first of its jobs became due, Unix seconds; None: none is due.
         jobs: How many jobs it got, where that is known.
+        group_key: Of a level of a group: which; None: of jobs without one.
     """
 
     topic: str

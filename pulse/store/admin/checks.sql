@@ -76,7 +76,7 @@ FROM (VALUES
     ('function', 'check_attempt', 'check_attempt'), ('function', 'complete_attempt', 'complete_attempt'),
     ('function', 'checked_priority', 'checked_priority'), ('function', 'create_schedule', 'create_schedule'),
     ('function', 'delete_schedule', 'delete_schedule'), ('function', 'time_problem', 'time_problem'),
-    ('function', 'event_args', 'event_args'), ('function', 'insert_unique', 'insert_unique'),
+    ('function', 'event_args', 'event_args'), ('function', 'group_problem', 'group_problem'), ('function', 'insert_unique', 'insert_unique'),
     ('function', 'unique_holder', 'unique_holder'), ('function', 'unique_problem', 'unique_problem'),
     ('function', 'is_stored', 'is_stored'), ('function', 'is_stored_unseen', 'is_stored_unseen'), ('function', 'jittered', 'jittered'),
     ('function', 'note', 'note'), ('function', 'notify_work', 'notify_work'), ('function', 'open_gate', 'open_gate'),
