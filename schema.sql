@@ -284,7 +284,8 @@ CREATE TABLE pulse.handlers (
 );
 
 -- Policy per topic; NULL: the server decides. Row '' holds the server's defaults: the supervisor writes max_attempts,
--- max_crashes and backoff from its settings. Changes by pulse.set_topic or a plain UPDATE apply at once.
+-- max_crashes and backoff from its settings. Changes by pulse.set_topic or a plain UPDATE apply at once; but limit_name only by
+-- pulse.set_topic, which also counts what runs.
 CREATE TABLE pulse.topics (
     topic        text PRIMARY KEY CHECK (length(topic) <= 200),
     max_attempts int CHECK (max_attempts BETWEEN 1 AND 10000),
@@ -318,6 +319,8 @@ CREATE TABLE pulse.limits (
     oldest_at   timestamptz,                        -- no slot was taken before; NULL: not known
     tokens      float8,                             -- starts that were left ...
     tokens_at   timestamptz,                        -- ... at that time; both NULL: as many as may start together
+    declared_by text,                               -- of '': the application whose code declares it; NULL: an operator set it
+    undeclared_at timestamptz,                      -- of '': since when that code does not declare it any more
     PRIMARY KEY (name, group_key),
     CONSTRAINT limits_burst CHECK (burst IS NULL OR rate IS NOT NULL),
     CONSTRAINT limits_sequence CHECK (sequence IS NULL OR (group_key = '*' AND coalesce(concurrency, 1) <= 1)),
@@ -377,7 +380,7 @@ LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     mine  constant text[] := ARRAY['timeout_s', 'stall_s'];
     every constant text[] := ARRAY['max_attempts', 'max_crashes', 'timeout_s', 'stall_s', 'lease_s', 'retention_s',
-                                   'retention_dead_s', 'ageing_s', 'backoff'];
+                                   'retention_dead_s', 'ageing_s', 'backoff', 'limit'];
     named text := CASE topic WHEN '' THEN 'the server' ELSE format('topic "%s"', left(topic, 50)) END;
     bad   record;
 BEGIN
@@ -418,14 +421,21 @@ BEGIN
         RAISE EXCEPTION '% of % is %; % allowed', bad.key, named, left(bad.value::text, 50), bad.allowed
             USING ERRCODE = 'invalid_parameter_value';
     END IF;
+    IF policy ? 'limit' THEN
+        IF jsonb_typeof(policy->'limit') NOT IN ('null', 'string') OR length(policy->>'limit') NOT BETWEEN 1 AND 200 THEN
+            RAISE EXCEPTION 'limit of % is %; the name of a limit, 1 to 200 characters, is allowed', named, left((policy->'limit')::text, 50)
+                USING ERRCODE = 'invalid_parameter_value';
+        END IF;
+        PERFORM pulse.await_claims();  -- what they take counts where the topic goes by until now; it is counted anew below
+    END IF;
 
     BEGIN
         INSERT INTO pulse.topics AS t (topic, max_attempts, max_crashes, timeout_s, stall_s, lease_s, retention_s, retention_dead_s,
-                                       ageing_s, backoff)
+                                       ageing_s, backoff, limit_name)
         SELECT set_topic.topic, coalesce((p.max_attempts)::int, s.max_attempts), coalesce((p.max_crashes)::int, s.max_crashes),
-               p.timeout_s, p.stall_s, p.lease_s, p.retention_s, p.retention_dead_s, p.ageing_s, p.backoff
+               p.timeout_s, p.stall_s, p.lease_s, p.retention_s, p.retention_dead_s, p.ageing_s, p.backoff, p."limit"
         FROM jsonb_to_record(policy) AS p(max_attempts numeric, max_crashes numeric, timeout_s float8, stall_s float8, lease_s float8,
-                                          retention_s float8, retention_dead_s float8, ageing_s float8, backoff text)
+                                          retention_s float8, retention_dead_s float8, ageing_s float8, backoff text, "limit" text)
         LEFT JOIN pulse.topics s ON s.topic = '' AND set_topic.topic = ''
         ON CONFLICT (topic) DO UPDATE SET
             max_attempts = CASE WHEN policy ? 'max_attempts' THEN excluded.max_attempts ELSE t.max_attempts END,
@@ -436,7 +446,8 @@ BEGIN
             retention_s = CASE WHEN policy ? 'retention_s' THEN excluded.retention_s ELSE t.retention_s END,
             retention_dead_s = CASE WHEN policy ? 'retention_dead_s' THEN excluded.retention_dead_s ELSE t.retention_dead_s END,
             ageing_s = CASE WHEN policy ? 'ageing_s' THEN excluded.ageing_s ELSE t.ageing_s END,
-            backoff = CASE WHEN policy ? 'backoff' THEN excluded.backoff ELSE t.backoff END;
+            backoff = CASE WHEN policy ? 'backoff' THEN excluded.backoff ELSE t.backoff END,
+            limit_name = CASE WHEN policy ? 'limit' THEN excluded.limit_name ELSE t.limit_name END;
     EXCEPTION WHEN check_violation THEN  -- all else was looked at above
         RAISE EXCEPTION 'backoff of % is %; allowed are quadratic[:UNIT], exponential[:FIRST[:LONGEST]], fixed:SECONDS, '
             'list:SECONDS,SECONDS,... with seconds from 0 to 999999999', named, left((policy->'backoff')::text, 80)
@@ -445,7 +456,11 @@ BEGIN
     DELETE FROM pulse.topics t
     WHERE t.topic = set_topic.topic
       AND num_nonnulls(t.max_attempts, t.max_crashes, t.timeout_s, t.stall_s, t.lease_s, t.retention_s, t.retention_dead_s, t.ageing_s,
-                       t.backoff) = 0;
+                       t.backoff, t.limit_name) = 0;
+    IF policy ? 'limit' THEN
+        PERFORM pulse.count_slots();
+        PERFORM pulse.tell('pulse_gate', 'limits');
+    END IF;
     PERFORM pulse.note(CASE jsonb_strip_nulls(policy) WHEN '{}' THEN 'topics.unset' ELSE 'topics.set' END, topic => set_topic.topic,
         detail => policy);
 END
@@ -698,9 +713,6 @@ BEGIN
     RETURN true;
 END
 $$;
-
--- Not for everybody: no dispatcher claims under limits yet.
-REVOKE ALL ON FUNCTION pulse.set_limit(text, text, jsonb), pulse.unset_limit(text, text), pulse.count_slots(), pulse.await_claims() FROM PUBLIC;
 
 -- UUID version 7 (RFC 9562): neighbours in time are neighbours in the index. Never used as an order: clocks step back.
 DO $install$

@@ -231,6 +231,43 @@ class TopicUnset(Struct, frozen=True):
     options: Annotated[list[str], Meta(max_length=100)] = []
 
 
+class LimitsList(Struct, frozen=True):
+    """A page of limits and of groups that differ, in the order of names and groups; or one limit with its groups."""
+
+    name: Name | None = None
+    limit: Annotated[int, Meta(ge=1, le=1000)] = 100
+    after: Annotated[str, Meta(max_length=410)] | None = None
+
+
+class LimitSet(Struct, frozen=True):
+    """Options to set, by name; unknown ones are refused, and None unsets one."""
+
+    name: Name
+    policy: Annotated[dict[str, str | float | int | None], Meta(max_length=100)]
+    group_key: Name | None = None
+
+
+class LimitUnset(Struct, frozen=True):
+    """A limit, or what differs for one of its groups."""
+
+    name: Name
+    group_key: Name | None = None
+
+
+class LimitDeclared(Struct, frozen=True):
+    """A limit that an application declares; options that are missing are unset."""
+
+    name: Name
+    policy: Annotated[dict[str, str | float | int | None], Meta(max_length=100)] = {}
+
+
+class LimitsDeclare(Struct, frozen=True):
+    """All limits that an application declares."""
+
+    by: Name
+    limits: Annotated[list[LimitDeclared], Meta(max_length=1000)]
+
+
 class StatsRequest(Struct, frozen=True):
     """Depths, rates and latencies: how many topics to list by name, and where the history begins."""
 

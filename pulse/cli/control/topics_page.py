@@ -22,6 +22,7 @@ WORDS: Final = {  # options by the names that the wire gives them
     "retention_s": "retention",
     "retention_dead_s": "retention-dead",
     "ageing_s": "ageing",
+    "limit": "limit",
 }
 _FIGURES: Final = ("ready", "oldest_s", "running", "scheduled", "retrying", "unhandled", "workers")
 SERVER: Final = "(the server)"

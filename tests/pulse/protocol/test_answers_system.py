@@ -14,7 +14,9 @@ from msgspec import Struct
 from pulse import protocol
 from pulse.errors import ProtocolError
 from pulse.job import HistoryEntry, Job, Schedule
+from pulse.limit import Limit
 from pulse.protocol import answers
+from pulse.protocol.limits import DeclaredLimits, LimitInfo, LimitPageAnswer, OneLimit
 from pulse.protocol.stats import ErrorsAnswer, FoundCounts, Stats
 from tests.support.servers.postgres import Postgres
 from tests.support.systems.system_kit import SHORT_LEASE, Whole, place
@@ -37,7 +39,8 @@ CLIENT_ANSWERS: Final[Mapping[str, type[Struct]]] = {
     "dispatch.pause": answers.Gate, "dispatch.resume": answers.Gate, "dispatch.status": answers.Gate,
     "topics.list": answers.TopicPage, "topics.get": answers.OneTopic, "topics.set": answers.OneTopic,
     "topics.unset": answers.OneTopic, "audit.list": answers.ActionPage, "workers.list": answers.WorkerList,
-    "workers.drain": answers.Done,
+    "workers.drain": answers.Done, "limits.list": LimitPageAnswer, "limits.set": OneLimit,
+    "limits.unset": OneLimit, "limits.declare": DeclaredLimits,
     "stats": Stats, "status": answers.StatusAnswer, "ping": answers.Done,
 }  # fmt: skip
 SUPERVISOR_ANSWERS: Final[Mapping[str, type[Struct]]] = {
@@ -96,6 +99,7 @@ def heard(whole: Whole) -> Heard:
     ask_about_jobs(whole, heard)
     ask_about_schedules(whole, heard)
     ask_about_topics(whole, heard)
+    ask_about_limits(whole, heard)
     ask_about_the_system(whole, heard)
     return heard
 
@@ -162,6 +166,17 @@ def ask_about_topics(whole: Whole, heard: Heard) -> None:
     assert ask("audit.list", limit=100)["audit"]
 
 
+def ask_about_limits(whole: Whole, heard: Heard) -> None:
+    ask = asking(whole, heard)
+    policy = {"concurrency": 5, "rate": 2.0, "group_concurrency": 1}
+    assert ask("limits.set", name="api", policy=policy)["limit"]["tokens"] == 2.0
+    assert ask("limits.set", name="api", group_key="g", policy={"concurrency": 0})["limit"]["group_key"] == "g"
+    assert len(ask("limits.list")["limits"]) == 2
+    assert ask("limits.unset", name="api")["limit"]["topics"] == ["api"]
+    assert ask("limits.declare", by="tests", limits=[{"name": "api"}])["changed"] == ["api"]
+    assert ask("limits.declare", by="tests", limits=[])["not_declared"] == ["api"]
+
+
 def ask_about_the_system(whole: Whole, heard: Heard) -> None:
     ask = asking(whole, heard)
     ask("ping")
@@ -225,7 +240,13 @@ def test_a_key_that_is_not_declared_is_found() -> None:
 
 
 @pytest.mark.parametrize(
-    ("record", "shape"), [(Job, answers.JobInfo), (HistoryEntry, answers.AttemptInfo), (Schedule, answers.ScheduleInfo)]
+    ("record", "shape"),
+    [
+        (Job, answers.JobInfo),
+        (HistoryEntry, answers.AttemptInfo),
+        (Schedule, answers.ScheduleInfo),
+        (Limit, LimitInfo),
+    ],
 )
 def test_records_have_what_answers_have(record: type[Any], shape: type[Struct]) -> None:
     assert {field.name for field in dataclasses.fields(record)} <= set(shape.__struct_fields__)

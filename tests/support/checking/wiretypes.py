@@ -11,6 +11,7 @@ from msgspec import Struct, inspect
 NAMES: Final = {
     "JobRef": "ref", "HandlerInfo": "handler", "Assignment": "assignment", "Result": "result", "ResultExtra": "end",
     "Beat": "held", "StopOrder": "order", "SubmittedJob": "job", "ScheduleDeclared": "declared",
+    "LimitDeclared": "limit",
 }  # fmt: skip
 
 
