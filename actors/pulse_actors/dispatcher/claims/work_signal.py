@@ -142,6 +142,12 @@ class WorkSignal:
             delay_s = one.delay_s if delay_s is None else delay_s
             self.wake_level(level_of(one.topic, one.group_key, one.priority), delay_s, due_s=one.due_s)
 
+    def freed_somewhere(self) -> None:
+        """Jobs were canceled or deleted: slots may be free, or a sequence go on, here or on other hosts."""
+        if self.turns.limits:
+            self.wake_recent()
+            self._cross_host.work()
+
     def freed(self, jobs: Iterable[HeldJob]) -> None:
         """These are over: the slots of those with a limit are free."""
         if self.turns.limits:

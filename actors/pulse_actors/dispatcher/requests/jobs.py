@@ -136,6 +136,8 @@ async def cancel_jobs(on: RequestContext, body: protocol.ByIds) -> Answer:
         worker = None if job.worker is None else on.services.registry.get(job.worker)
         if worker is not None:
             worker.link.send("stop", None, {"jobs": [(job.id, job.attempt, "canceled")]})
+    if canceled:
+        on.services.signal.freed_somewhere()
     return await _done_and_refused(on, body.ids, {job.id for job in canceled}, aside=aside)
 
 
@@ -164,7 +166,7 @@ async def delete_jobs(on: RequestContext, body: protocol.ByIds) -> Answer:
         gone = await store.delete([job for job in body.ids if job not in held])
         await _note(store, "jobs.delete", body, sorted(gone))
     if gone:
-        on.services.signal.wake_recent()  # a dead letter may have halted others
+        on.services.signal.freed_somewhere()
     there = await on.services.store.statuses([*held]) if held else {}
     left = {job for job, (status, _) in there.items() if status != Status.RUNNING}
     return await _done_and_refused(on, body.ids, gone, conflicts=left)
