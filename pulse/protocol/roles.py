@@ -71,6 +71,7 @@ ACCESS_OF: Final[Mapping[str, Access]] = {
     "dispatch.status": Access.VIEWER,
     "topics.list": Access.VIEWER,
     "topics.get": Access.VIEWER,
+    "topics.groups": Access.VIEWER,
     "workers.list": Access.VIEWER,
     "stats": Access.VIEWER,
     "status": Access.VIEWER,

@@ -182,6 +182,7 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "dispatch.pause": lambda client: client.pause("t", "x", for_s=5.0),
     "dispatch.resume": lambda client: client.resume("t"), "dispatch.status": lambda client: client.dispatch_status(),
     "topics.list": lambda client: client.topics_list(), "topics.get": lambda client: client.topics_get("t"),
+    "topics.groups": lambda client: client.topics_groups("t", 5),
     "topics.set": lambda client: client.topics_set("t", backoff="fixed:1", timeout_s=None),
     "topics.unset": lambda client: client.topics_unset("t", "backoff"),
     "workers.list": lambda client: client.workers(), "workers.drain": lambda client: client.drain_worker("h/b/1/w1"),
@@ -197,6 +198,7 @@ def test_everything_that_can_be_asked(flavor: str, directory: Path) -> None:
         "jobs.why": {"id": JOB.bytes, "name": "a", "topic": "t", "status": "PENDING", "reasons": [paused]},
         "schedules.pause": {"schedule": {"id": JOB.bytes, "name": "a", "kind": "every", "args": "{}", "paused": True}},
         **{f"topics.{verb}": {"topic": TOPIC} for verb in ("get", "set", "unset")}, "ping": {},
+        "topics.groups": {"groups": [{"group_key": "g", "halted_by": JOB.bytes}], "is_all": True},
     }  # fmt: skip
     with FakeDispatcher(directory, script) as server:
         found: dict[str, Any] = dict(zip(CALLS, using(flavor, server.path, *CALLS.values()), strict=True))
@@ -211,6 +213,7 @@ def test_everything_that_can_be_asked(flavor: str, directory: Path) -> None:
     assert found["schedules.trigger"] == answers.JOB_ID
     assert str(found["schedules.preview"][0]) == "2024-03-30 02:30:00+01:00"
     assert [found[f"topics.{verb}"] for verb in ("get", "set", "unset")] == [TOPIC] * 3
+    assert found["topics.groups"] == {"groups": [{"group_key": "g", "halted_by": str(JOB)}], "is_all": True}
     assert found["workers.list"][0]["running"] == [str(answers.JOB_ID)]
     assert found["workers.drain"] is None
     assert found["ping"] == {}

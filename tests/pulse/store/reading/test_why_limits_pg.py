@@ -15,7 +15,7 @@ from pulse.store.reading.jobs import BEFORE_MAX
 from pulse.store.reading.limits import NO_LIMIT, GroupTurn, LimitFacts, SlotUsage
 from pulse.store.rows import Ending, EndingKind
 from pulse.store.store import Store
-from tests.pulse.store.reading.test_why_pg import PLANS, nodes, plan_of, standing
+from tests.pulse.store.reading.test_why_pg import PLANS, nodes, plan_of_why, standing
 from tests.support.servers.postgres import Postgres
 from tests.support.store.helpers import LEASE_S, NOW, TERMINAL, TOPIC, WORKER, Sql, at, fence, forge
 
@@ -191,7 +191,7 @@ async def test_in_a_crowded_group(crowded_database: str) -> None:
         if statistics == "fresh":
             await plain.execute("ANALYZE")
         for mode in PLANS:
-            plan = await plan_of(query, mode, f"{statistics}_{mode}", last)
+            plan = await plan_of_why(query, mode, f"{statistics}_{mode}", last)
             buffers = plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
             assert buffers < 8 * BEFORE_MAX, (statistics, mode, buffers)
             scans = {"Seq Scan", "Bitmap Heap Scan"}
