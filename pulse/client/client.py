@@ -315,6 +315,10 @@ class Client:
         """The policy of *topic*: the value in force of each option and its source; and what handlers declare."""
         return self._ask(control_requests.get_topic(topic))
 
+    def topics_groups(self, topic: str, limit: int = 20) -> dict[str, JsonValue]:
+        """The groups of *topic* with jobs that wait, at most *limit*: those with the most due ones first."""
+        return self._ask(control_requests.topic_groups(topic, limit))
+
     def topics_set(self, topic: str, **options: Unpack[TopicOptions]) -> dict[str, JsonValue]:
         """Set options of *topic*, see ``TopicOptions``; returns its policy. In force on all hosts within a second."""
         return self._ask(control_requests.set_topic(topic, options))

@@ -90,6 +90,11 @@ def get_topic(topic: str) -> Request[dict[str, JsonValue]]:
     return Request("topics.get", {"topic": topic}, records.topic)
 
 
+def topic_groups(topic: str, limit: int) -> Request[dict[str, JsonValue]]:
+    """The groups of a topic with jobs that wait."""
+    return Request("topics.groups", {"topic": topic, "limit": limit}, records.plain)
+
+
 def set_topic(topic: str, options: TopicOptions) -> Request[dict[str, JsonValue]]:
     """Set options of a topic."""
     _check_options(topic, options)

@@ -18,7 +18,7 @@ from msgspec import Struct
 from pulse.common.invalid_field import invalid_field
 from pulse.errors import ProtocolError
 from pulse.protocol.fields import Id
-from pulse.protocol.stats import JobCounts
+from pulse.protocol.stats import JobCounts, LimitStats
 
 KindT = TypeVar("KindT", bound=Struct)
 
@@ -359,6 +359,7 @@ class StatusAnswer(Struct, frozen=True):
     jobs_exact: bool | None = None
     waiting: JobCounts | None = None
     findings: list[FindingInfo] | None = None
+    limits: list[LimitStats] | None = None
 
 
 class UnhandledName(NamedTuple):
@@ -428,7 +429,6 @@ def read(kind: type[KindT], body: object) -> KindT:
 
     Raises:
         ProtocolError: It does not fit.
-
     """
     try:
         return msgspec.convert(body, kind)
@@ -442,7 +442,6 @@ def part(body: Mapping[str, object], key: str) -> Mapping[str, object]:
 
     Raises:
         ProtocolError: There is none.
-
     """
     value = body.get(key)
     if not isinstance(value, dict):

@@ -47,6 +47,7 @@ CLIENT_KINDS: Final[Mapping[str, type[Struct]]] = {
     "dispatch.status": requests.NoBody,
     "topics.list": requests.TopicsList,
     "topics.get": requests.TopicGet,
+    "topics.groups": requests.TopicGroups,
     "topics.set": requests.TopicSet,
     "topics.unset": requests.TopicUnset,
     "limits.list": requests.LimitsList,

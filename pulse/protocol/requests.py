@@ -217,6 +217,13 @@ class TopicGet(Struct, frozen=True):
     topic: Annotated[str, Meta(max_length=200)]
 
 
+class TopicGroups(Struct, frozen=True):
+    """The groups of a topic that have waiting jobs, so many at most, those with the most due ones first."""
+
+    topic: Name
+    limit: Annotated[int, Meta(ge=1, le=100)] = 20
+
+
 class TopicSet(Struct, frozen=True):
     """Options to set, by name; unknown ones are refused, and None unsets one."""
 

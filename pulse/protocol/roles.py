@@ -73,6 +73,7 @@ ACCESS_OF: Final[Mapping[str, Access]] = {
     "topics.list": Access.VIEWER,
     "topics.get": Access.VIEWER,
     "limits.list": Access.VIEWER,
+    "topics.groups": Access.VIEWER,
     "workers.list": Access.VIEWER,
     "stats": Access.VIEWER,
     "status": Access.VIEWER,

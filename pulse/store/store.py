@@ -42,6 +42,7 @@ from pulse.store.reading.endings import EndingReader
 from pulse.store.reading.error_groups import ErrorGroups
 from pulse.store.reading.filter_counts import FilterCounts
 from pulse.store.reading.jobs import JobReader
+from pulse.store.reading.limits import LimitReader
 from pulse.store.reading.listing import Listing
 from pulse.store.reading.prefixes import PrefixSearch
 from pulse.store.recovery.epochs import UNWITNESSED, ClaimWitness, EpochStore, Witnessed
@@ -118,6 +119,7 @@ class Store(Operations, Defaults, Sweeps):
         self.aside = SetAsideStore(self.hot)
         self.limited = LimitClaims(self.hot, lambda: self._knowledge)
         self.depths = DepthStore(self.counting)
+        self.limit_reads = LimitReader(self.counting)
         self.findings = FindingStore(self.counting)
         self.endings = EndingReader(self.hot)
         self.reads = JobReader(self.query)

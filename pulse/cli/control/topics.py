@@ -11,6 +11,7 @@ from msgspec import structs
 from pulse.cli.control.topics_page import (
     SERVER,
     WORDS,
+    groups_table,
     left_out,
     merged,
     others_words,
@@ -25,7 +26,7 @@ from pulse.cli.output.render import Cell, Line, Screen, foreign, write_document
 from pulse.cli.server import current_server
 from pulse.common.text import count, iso, shell_word
 from pulse.protocol.answers import Gate, Option, Retention, Topic, TopicPage, part, read
-from pulse.protocol.stats import Stats
+from pulse.protocol.stats import GroupsAnswer, Stats
 
 _UNSET: Final = {  # what it means that nobody has set it
     "backoff": "quadratic",
@@ -121,6 +122,32 @@ def list_topics(limit: int, after: str | None, *, as_json: bool) -> None:
 def get_topic(topic: str, *, as_json: bool) -> None:
     """Show every value that counts for TOPIC and where it comes from; "" is the server."""
     _show(current_server().ask("topics.get", {"topic": topic}, repeatable=True), as_json=as_json)
+    _warn(topic, as_json=as_json)
+
+
+@topics.command("groups", epilog=examples("pulse ctl topics groups images"))
+@click.argument("topic", type=TextParam("topic", 200))
+@click.option("--limit", type=click.IntRange(1, 100), default=20, metavar="N", help="Most to list, 1 to 100.")
+@click.option("--json", "as_json", is_flag=True, help='Print {"groups": [...], "is_all"}.')
+def list_groups(topic: str, limit: int, *, as_json: bool) -> None:
+    """
+    List the groups of TOPIC that have waiting jobs, those with the most due ones first.
+
+    Jobs are counted up to 1000 in each group; of a topic with more than 2000 groups the first 2000 are looked at.
+    "of" is how many jobs of the group may run at once.
+    """
+    answer = current_server().ask("topics.groups", {"topic": topic, "limit": limit}, repeatable=True)
+    if as_json:
+        write_document(answer)
+        return
+    found = read(GroupsAnswer, answer)
+    screen = Screen()
+    if found.groups:
+        screen.table(groups_table(found.groups))
+    else:
+        screen.lines([[Cell("no group has waiting jobs", "dim")]])
+    if not found.is_all:
+        click.echo("There are more groups than were looked at.", err=True)
     _warn(topic, as_json=as_json)
 
 

@@ -192,7 +192,7 @@ LIMIT $1;
 
 
 -- name: check_slots :many
--- What:    a RUNNING job counts against the limit of its topic, and each limit has the row that its claims lock
+-- What:    a RUNNING job counts against the limit of its topic, each limit has the row that its claims lock, and counts from its oldest slot on
 -- Args:    $1 examples int
 -- Guard:   none: reads.   Returns: id, detail, violations.
 --          A plain UPDATE of pulse.topics.limit_name leaves what runs where it was counted.
@@ -205,8 +205,25 @@ WITH wrong AS (
     UNION ALL
     SELECT x.name, format('only for the group %s', x.group_key) FROM pulse.limits x
     WHERE NOT EXISTS (SELECT FROM pulse.limits w WHERE w.name = x.name AND w.group_key = '')
+    UNION ALL
+    SELECT j.id::text, format('started at %s, limit %s counts from %s on', j.started_at, x.name, x.oldest_at)
+    FROM pulse.limits x JOIN pulse.jobs j ON j.counted_by = x.name AND j.status = 'RUNNING' AND j.started_at < x.oldest_at
+    WHERE x.group_key = ''
+    UNION ALL
+    SELECT x.name, format('group %s, tokens %s', coalesce(nullif(x.group_key, ''), 'none'), x.tokens) FROM pulse.limits x WHERE x.tokens < 0
 )
 SELECT w.id, w.detail, count(*) OVER () AS violations FROM wrong w LIMIT $1;
+
+
+-- name: check_groups :many
+-- What:    a group_key has 1 to 200 characters and is not *, and only jobs of groups are put off without losing their place
+-- Args:    $1 examples int
+-- Guard:   none: reads.   Returns: id, detail, violations.
+SELECT j.id::text AS id, format('%s, group_key %s, run_after %s', j.status, coalesce(quote_literal(left(j.group_key, 60)), 'NULL'),
+           coalesce(j.run_after::text, 'NULL')) AS detail, count(*) OVER () AS violations
+FROM pulse.jobs j
+WHERE length(j.group_key) NOT BETWEEN 1 AND 200 OR j.group_key = '*' OR (j.group_key IS NULL AND j.run_after IS NOT NULL)
+LIMIT $1;
 
 
 -- name: check_lapsed :many

@@ -1,4 +1,4 @@
--- Reading jobs: one, lists of them, how many there are, and why one does not run.
+-- Reading jobs: one, lists of them, and how many there are.
 
 
 -- name: get_job :one
@@ -30,65 +30,6 @@ FROM pulse.jobs j WHERE j.id = $1;
 SELECT uuid_send(a.job_id) AS job_id, a.attempt, a.worker, a.started_at, a.ended_at, a.outcome, a.error, a.exit_code,
     a.progress::text AS progress, a.cpu_s, a.peak_rss_bytes, a.stack
 FROM pulse.attempts a WHERE a.job_id = $1 ORDER BY a.ended_at, a.attempt;
-
-
--- name: why_job :one
--- What:    all facts in the database about why a job does not run, in one snapshot.
--- Args:    $1 id uuid, $2 limit int (most jobs to count), $3 the asking server's host, $4 now
--- Guard:   none: reads. The jobs before it are counted up to the limit: levels by two descents each, jobs by a range of the
---          claim index from its start, so that a million waiting jobs cost no more than a thousand.
--- Returns: the job, without args and result; whether it is set aside; its newest attempt, if that left a row; pauses; the schedule's
---          last job if this one is held back; its handler and the hosts; how many due jobs of its topic come before it, if it has no group: of a
---          higher priority, or due earlier at the same one. Or nothing.
-WITH RECURSIVE job AS MATERIALIZED (
-    SELECT j.id, j.topic, j.name, j.status::text AS status, j.priority, j.attempts, j.uncharged, j.max_attempts, j.crashes, j.submitted_at,
-           j.next_run_at, j.started_at, j.completed_at, j.expires_at, j.lease_until, j.occurrence, j.locked_by, j.schedule_id,
-           j.unique_key, j.unique_until, j.group_key, left(j.last_error, 500) AS last_error, coalesce($4, clock_timestamp()) AS now,
-           j.status = 'PENDING' AND j.schedule_id IS NOT NULL AND j.next_run_at = '9999-12-30 00:00+00' AS held
-    FROM pulse.jobs j WHERE j.id = $1
-), levels AS (
-    SELECT b.topic, (
-        SELECT q.priority FROM pulse.jobs q WHERE q.topic = b.topic AND q.group_key IS NULL AND q.status IN ('PENDING', 'RETRYING')
-        ORDER BY q.priority DESC LIMIT 1) AS priority
-    FROM job b WHERE b.status IN ('PENDING', 'RETRYING') AND b.group_key IS NULL AND b.next_run_at <= b.now
-    UNION ALL
-    SELECT l.topic, (
-        SELECT q.priority FROM pulse.jobs q WHERE q.topic = l.topic AND q.group_key IS NULL AND q.status IN ('PENDING', 'RETRYING')
-        AND q.priority < l.priority ORDER BY q.priority DESC LIMIT 1)
-    FROM levels l WHERE l.priority > (SELECT b.priority FROM job b)
-)
-SELECT uuid_send(b.id) AS id, b.topic, b.name, b.status, b.priority, b.attempts, b.uncharged, b.max_attempts, b.crashes, b.submitted_at,
-    b.next_run_at, b.started_at, b.completed_at, b.expires_at, b.lease_until, b.locked_by, b.last_error, b.now, b.held, b.unique_key,
-    b.unique_until,
-    a.outcome, left(a.error, 500) AS attempt_error, a.ended_at, a.worker,
-    e.paused_at AS all_paused_at, e.paused_by AS all_paused_by, e.paused_until AS all_paused_until, e.reason AS all_reason,
-    t.paused_at, t.paused_by, t.paused_until, t.reason,
-    uuid_send(l.id) AS last_job_id, l.status::text AS last_job_status,
-    (SELECT count(*) FROM (
-        SELECT FROM pulse.jobs q WHERE b.held AND q.schedule_id = b.schedule_id AND q.status = 'PENDING'
-        AND q.next_run_at = '9999-12-30 00:00+00' AND q.occurrence < b.occurrence LIMIT $2) AS o) AS held_before,
-    h.topic AS handler_topic, h.seen_at AS handler_seen_at,
-    x.since AS aside_since, x.next_try_at = 'infinity' AS aside_for_good, x.sqlstate AS aside_sqlstate, x.statement AS aside_statement,
-    left(x.error, 500) AS aside_error,
-    (SELECT max(o.seen_at) FROM pulse.hosts o
-     WHERE o.host = split_part(coalesce(b.locked_by, a.worker), '/', 1)
-       AND o.boot = split_part(coalesce(b.locked_by, a.worker), '/', 2)) AS host_seen_at,
-    (SELECT count(DISTINCT o.host) FROM pulse.hosts o WHERE o.host <> $3 AND o.seen_at > b.now - interval '1 minute') AS other_hosts,
-    (SELECT count(*) FROM (
-        SELECT FROM levels v CROSS JOIN LATERAL (
-            SELECT FROM pulse.jobs q
-            WHERE q.topic = v.topic AND q.priority = v.priority AND q.group_key IS NULL AND q.status IN ('PENDING', 'RETRYING')
-              AND q.next_run_at <= CASE WHEN v.priority = b.priority THEN b.next_run_at - interval '1 microsecond' ELSE b.now END
-            ORDER BY q.next_run_at LIMIT $2) AS f
-        LIMIT $2) AS o) AS before
-FROM job b
-LEFT JOIN pulse.attempts a ON a.job_id = b.id AND a.attempt = b.attempts AND b.attempts > 0
-LEFT JOIN pulse.dispatch_control e ON e.topic = '' AND coalesce(e.paused_until > b.now, true)
-LEFT JOIN pulse.dispatch_control t ON t.topic = b.topic AND coalesce(t.paused_until > b.now, true)
-LEFT JOIN pulse.schedules s ON s.id = b.schedule_id AND b.held
-LEFT JOIN pulse.jobs l ON l.id = s.last_job_id
-LEFT JOIN pulse.handlers h ON h.name = b.name
-LEFT JOIN pulse.set_aside x ON x.job_id = b.id;
 
 
 -- name: list_limits :one

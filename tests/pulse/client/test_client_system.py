@@ -185,6 +185,7 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "dispatch.pause": lambda client: client.pause("t", "x", for_s=5.0),
     "dispatch.resume": lambda client: client.resume("t"), "dispatch.status": lambda client: client.dispatch_status(),
     "topics.list": lambda client: client.topics_list(), "topics.get": lambda client: client.topics_get("t"),
+    "topics.groups": lambda client: client.topics_groups("t", 5),
     "topics.set": lambda client: client.topics_set("t", backoff="fixed:1", timeout_s=None),
     "topics.unset": lambda client: client.topics_unset("t", "backoff"),
     "limits.list": lambda client: client.limits(5, name="api"),
@@ -205,6 +206,7 @@ def test_everything_that_can_be_asked(flavor: str, directory: Path) -> None:
         **{f"topics.{verb}": {"topic": TOPIC} for verb in ("get", "set", "unset")}, "ping": {},
         "limits.list": {"limits": [LIMIT, {**LIMIT, "group_key": "g"}], "next": "3:apig"},
         **{f"limits.{verb}": {"limit": LIMIT} for verb in ("set", "unset")},
+        "topics.groups": {"groups": [{"group_key": "g", "halted_by": JOB.bytes}], "is_all": True},
     }  # fmt: skip
     with FakeDispatcher(directory, script) as server:
         found: dict[str, Any] = dict(zip(CALLS, using(flavor, server.path, *CALLS.values()), strict=True))
@@ -229,6 +231,7 @@ def test_everything_that_can_be_asked(flavor: str, directory: Path) -> None:
     )
     assert found["limits.list"] == pulse.LimitPage((limit, replace(limit, group_key="g")), "3:apig")
     assert (found["limits.set"], found["limits.unset"]) == (limit, None)
+    assert found["topics.groups"] == {"groups": [{"group_key": "g", "halted_by": str(JOB)}], "is_all": True}
     assert found["workers.list"][0]["running"] == [str(answers.JOB_ID)]
     assert found["workers.drain"] is None
     assert found["ping"] == {}

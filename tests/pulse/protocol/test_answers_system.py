@@ -17,7 +17,7 @@ from pulse.job import HistoryEntry, Job, Schedule
 from pulse.limit import Limit
 from pulse.protocol import answers
 from pulse.protocol.limits import DeclaredLimits, LimitInfo, LimitPageAnswer, OneLimit
-from pulse.protocol.stats import ErrorsAnswer, FoundCounts, Stats
+from pulse.protocol.stats import ErrorsAnswer, FoundCounts, GroupsAnswer, Stats
 from tests.support.servers.postgres import Postgres
 from tests.support.systems.system_kit import SHORT_LEASE, Whole, place
 from tests.support.waiting import until
@@ -38,6 +38,7 @@ CLIENT_ANSWERS: Final[Mapping[str, type[Struct]]] = {
     "schedules.preview": answers.PreviewAnswer, "schedules.declare": answers.DeclaredAnswer,
     "dispatch.pause": answers.Gate, "dispatch.resume": answers.Gate, "dispatch.status": answers.Gate,
     "topics.list": answers.TopicPage, "topics.get": answers.OneTopic, "topics.set": answers.OneTopic,
+    "topics.groups": GroupsAnswer,
     "topics.unset": answers.OneTopic, "audit.list": answers.ActionPage, "workers.list": answers.WorkerList,
     "workers.drain": answers.Done, "limits.list": LimitPageAnswer, "limits.set": OneLimit,
     "limits.unset": OneLimit, "limits.declare": DeclaredLimits,
@@ -163,6 +164,11 @@ def ask_about_topics(whole: Whole, heard: Heard) -> None:
         ask("topics.get", topic=topic)
     ask("topics.list")
     ask("topics.unset", topic="shut")
+    whole.rows("INSERT INTO pulse.topics (topic, limit_name) VALUES ('default', 'one')")
+    whole.rows("SELECT pulse.set_limit('one', NULL, '{\"concurrency\": 0}')")
+    row = "gen_random_uuid(), 'grouped', 'mark', 'g', 5, '2100-01-01'"
+    whole.rows(f"INSERT INTO pulse.jobs (id, topic, name, group_key, max_attempts, next_run_at) VALUES ({row})")
+    assert [one["later"] for one in ask("topics.groups", topic="grouped")["groups"]] == [1]
     assert ask("audit.list", limit=100)["audit"]
 
 
@@ -182,6 +188,9 @@ def ask_about_the_system(whole: Whole, heard: Heard) -> None:
     ask("ping")
     until(lambda: ask("stats")["series"]["times"], "a step of the history", 30)
     until(lambda: ask("topics.get", topic="default")["topic"]["retention"], "the retention has begun", 30)
+    until(lambda: [one["name"] for one in ask("stats")["limits"]] == ["one"], "limits are counted", 30)
+    assert [one["full"] for one in ask("status")["limits"]] == [True]
+    whole.rows("SELECT pulse.unset_limit('one', NULL)")
     assert ask("status")["jobs"]
     ask("workers.drain", worker=ask("workers.list")["workers"][0]["identity"])
     bodies: dict[str, dict[str, object]] = {"logs": {"lines": 5}, "actors.restart": {"name": "scheduler"}}

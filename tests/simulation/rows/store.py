@@ -15,6 +15,7 @@ from pulse.store.operators.jobs import ChangedJob, RestartedJob
 from pulse.store.operators.policies import LivePolicy
 from pulse.store.operators.transaction import Operator
 from pulse.store.reading.counts import Depths
+from pulse.store.reading.limits import LimitUsage
 from pulse.store.recovery.epochs import UNWITNESSED, ClaimWitness, Witnessed
 from pulse.store.recovery.timelines import Timelines
 from pulse.store.rows import (
@@ -73,6 +74,7 @@ class FakeStore:
         self.reads = self  # of all that is read there, the dispatcher's own work needs ``last_workers`` alone
         self.topics = self  # of policies, what is kept in memory
         self.depths = self
+        self.limit_reads = self
         self.gate = self  # never asked: nobody pauses here
         self.unique = self  # nor this one: no job there has a unique key
         self.findings = self
@@ -106,6 +108,10 @@ class FakeStore:
 
     async def read(self, _most: int, _names: Sequence[str]) -> Depths:
         return await self._do("read", lambda: Depths((), is_exact=True, now_s=self._now().timestamp()))
+
+    async def usage(self, _most: int) -> tuple[list[LimitUsage], int]:
+        """There are no limits."""
+        return await self._do("usage", lambda: (list[LimitUsage](), 0))
 
     async def ask(self, question: str) -> None:
         """Nor asks what is wrong."""
