@@ -187,6 +187,13 @@ class Running(NamedTuple):
     group_key: str | None = None
 
 
+def running_row(name: bytes, topic: bytes, timeout_s: float | None, group_key: bytes | None) -> Running:
+    """Columns of a statement that reads RUNNING rows, whose texts are bytes."""
+    return Running(
+        readable(name), readable(topic), timeout_s, group_key=None if group_key is None else readable(group_key)
+    )
+
+
 class Leased(NamedTuple):
     """Columns of a RUNNING row, and for how many seconds its lease still runs."""
 

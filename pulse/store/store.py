@@ -62,7 +62,7 @@ from pulse.store.rows import (
     Running,
     Wake,
     ended_row,
-    readable,
+    running_row,
 )
 from pulse.store.statements import STATEMENTS
 
@@ -415,7 +415,7 @@ class Store(Operations, Defaults, Sweeps):
         """The jobs that *worker* holds by the database, by attempt."""
         async with self.hot.connection() as connection:
             rows = await connection.fetch(_sql("running_of_worker"), worker)
-        return {(identity, attempt): _running(*rest) for identity, attempt, *rest in rows}
+        return {(identity, attempt): running_row(*rest) for identity, attempt, *rest in rows}
 
     async def leases_of(
         self, workers: Sequence[str], *, now: datetime | None = None
@@ -425,14 +425,14 @@ class Store(Operations, Defaults, Sweeps):
             rows = await connection.fetch(_sql("leases_of_workers"), workers, now)
         found: dict[str, dict[tuple[bytes, int], Leased]] = {}
         for worker, identity, attempt, *rest, left_s in rows:
-            found.setdefault(worker, {})[identity, attempt] = Leased(*_running(*rest), left_s)
+            found.setdefault(worker, {})[identity, attempt] = Leased(*running_row(*rest), left_s)
         return found
 
     async def named(self, ids: Sequence[bytes]) -> dict[bytes, Running]:
         """Name, topic and timeout of these jobs, whether they run or not."""
         async with self.hot.connection() as connection:
             rows = await connection.fetch(_sql("jobs_named"), uuids(ids))
-        return {identity: _running(*rest) for identity, *rest in rows}
+        return {identity: running_row(*rest) for identity, *rest in rows}
 
     async def running_workers(self) -> list[str]:
         """Every worker that holds a lease."""
@@ -444,9 +444,3 @@ class Store(Operations, Defaults, Sweeps):
         """Notify all listeners that there is work; the *sender* recognises its own notifications by its name."""
         async with self.query.connection() as connection:
             await connection.execute(_sql("notify_work"), sender)
-
-
-def _running(name: bytes, topic: bytes, timeout_s: float | None, group_key: bytes | None) -> Running:
-    return Running(
-        readable(name), readable(topic), timeout_s, group_key=None if group_key is None else readable(group_key)
-    )

@@ -38,14 +38,14 @@ def test_a_slot_is_taken_by_whichever_host_has_room(hosts: tuple[System, System]
     ):
         left = [one.submit(new_job(topic=topic, name="n"))[0] for one in (client, other, other, client)]
 
-        def begun() -> Worker | None:
-            return next((worker for worker in (here, there) if not worker.idle()), None)
+        def begun() -> list[Worker]:
+            return [worker for worker in (here, there) if not worker.idle()]
 
         while left:
-            worker = until(begun, "one of them begins")
+            (worker,) = until(begun, "one of them begins")
             identity, attempt = worker.job()
             left.remove(identity)
-            assert begun() is None
+            assert not begun()
             worker.done((identity, attempt))
 
 
