@@ -45,12 +45,14 @@ class GroupTurns:
 
     Attributes:
         limits: Topics that go by a limit -> its name; all their jobs are claimed here, also those without a group.
+        levels: Groups with work, maybe: priority -> where claims go on. While there are none, nothing need be asked.
+        survey_at_s: When to look for unknown work and room, at the next part of all groups (monotonic).
     """
 
     def __init__(self, poll_s: float) -> None:
         self._poll_s = poll_s
         self.limits: Mapping[str, str] = {}
-        self._levels: dict[Group, dict[int, float | None]] = {}  # with work, maybe: priority -> where claims go on
+        self.levels: dict[Group, dict[int, float | None]] = {}
         self._ready: dict[str, dict[Group, int]] = {}  # topic -> groups that may get jobs, the next one first -> news
         self._closed: dict[Group | str, float] = {}  # groups and limits that get none before that monotonic time
         self._opening: list[tuple[float, int, Group | str]] = []
@@ -61,14 +63,15 @@ class GroupTurns:
         self._wanted = True
         self._survey_took_s = 0.0
         self._surveyed_s = float("-inf")
+        self.survey_at_s = float("-inf")
 
     def learn(self, level: GroupLevel, due_s: float | None = None) -> None:
         """There is new work at *level*, due then (Unix seconds; None: about now). It may be behind the last claim."""
         self._version += 1
         group: Group = level[:2]
-        if group not in self._levels and len(self._levels) >= MAX_LEVELS:
-            self._forget(next(iter(self._levels)))  # a survey finds it again
-        levels = self._levels.setdefault(group, {})
+        if group not in self.levels and len(self.levels) >= MAX_LEVELS:
+            self._forget(next(iter(self.levels)))  # a survey finds it again
+        levels = self.levels.setdefault(group, {})
         begin_s = None if due_s is None else due_s - BACK_S
         known_s = levels.get(level.priority, begin_s)
         levels[level.priority] = known_s if begin_s is None or known_s is None else min(known_s, begin_s)
@@ -78,6 +81,7 @@ class GroupTurns:
     def want_survey(self) -> None:
         """There may be work, or room, that no message has named."""
         self._wanted = True
+        self._plan_survey()
 
     def freed(self, topic: str, group: str | None) -> None:
         """A job of a topic with a limit has ended: its slots are free."""
@@ -112,7 +116,7 @@ class GroupTurns:
         ):
             if len(found) >= LEVELS_MAX:
                 break
-            levels = self._levels[group]
+            levels = self.levels[group]
             found += [GroupStart(GroupLevel(*group, one), levels[one]) for one in sorted(levels, reverse=True)]
         return found
 
@@ -168,7 +172,7 @@ class GroupTurns:
 
     def _go_on(self, group: Group, claim: Claim) -> None:
         """The next claim of that level begins at this job, unless an earlier one is known since."""
-        levels = self._levels.get(group, {})
+        levels = self.levels.get(group, {})
         position = levels.get(claim.priority)
         if claim.priority in levels and (position is None or position < claim.due_at - BACK_S):
             levels[claim.priority] = claim.due_at - BACK_S
@@ -192,7 +196,7 @@ class GroupTurns:
 
     def _open(self, key: Group | str) -> None:
         self._closed.pop(key, None)
-        if not isinstance(key, str) and key in self._levels:
+        if not isinstance(key, str) and key in self.levels:
             self._ready.setdefault(key[0], {}).setdefault(key, self._version)
 
     def _open_due(self, now_s: float) -> None:
@@ -208,24 +212,19 @@ class GroupTurns:
             self._forget(group)
 
     def _forget(self, group: Group) -> None:
-        self._levels.pop(group, None)
+        self.levels.pop(group, None)
         self._closed.pop(group, None)
         self._ready.get(group[0], {}).pop(group, None)
 
-    def pause_s(self, now_s: float) -> float:
-        """Seconds until a survey is due, or something opens by itself."""
-        opens_s = self._opening[0][0] if self._opening else NEVER
-        return max(min(opens_s, self._next_survey_s) - now_s, 0.0)
+    def opens_s(self) -> float:
+        """When something opens by itself (monotonic)."""
+        return self._opening[0][0] if self._opening else NEVER
 
-    @property
-    def _next_survey_s(self) -> float:
+    def _plan_survey(self) -> None:
+        share, least_s = POLLING_SHARE, self._poll_s
         if self._survey is not None or self._wanted:
-            return self._surveyed_s + rest_s(self._survey_took_s, WANTED_SHARE, REST_MAX_S)
-        return self._surveyed_s + max(self._poll_s, rest_s(self._survey_took_s, POLLING_SHARE, REST_MAX_S))
-
-    def is_survey_due(self, now_s: float) -> bool:
-        """Whether to look for unknown work and room, at the next part of all groups."""
-        return now_s >= self._next_survey_s
+            share, least_s = WANTED_SHARE, 0.0
+        self.survey_at_s = self._surveyed_s + max(least_s, rest_s(self._survey_took_s, share, REST_MAX_S))
 
     def survey_from(self) -> GroupLevel:
         """The level after which the next part begins."""
@@ -257,12 +256,13 @@ class GroupTurns:
                 self.found(head.level, head.due_at)
         self._survey = heads[-1].level if len(heads) >= SURVEY else None
         self._survey_took_s, self._surveyed_s = ended_s - began_s, ended_s
+        self._plan_survey()
 
     def found(self, level: GroupLevel, due_s: float) -> None:
         """The first job of *level* is due then."""
         self.learn(level, due_s)
-        if self._levels[level[:2]][level.priority] is None:
-            self._levels[level[:2]][level.priority] = due_s - BACK_S
+        if self.levels[level[:2]][level.priority] is None:
+            self.levels[level[:2]][level.priority] = due_s - BACK_S
 
 
 def _in_turn(queues: Sequence[Iterable[Group]]) -> Iterator[Group]:

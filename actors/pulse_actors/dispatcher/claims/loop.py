@@ -127,8 +127,14 @@ class ClaimLoop:
             and not (quarantine is not None and quarantine.holds(worker.facts.topics, now_s))
             for worker in self._registry.workers()
         )
-        pause_s = min(self._cursors.pause_s(now_s), self._turns.pause_s(now_s)) if has_room else DOUBT_S
-        await self._signal.wait(pause_s, now_s, has_room=has_room)
+        await self._signal.wait(self._pause_s(now_s) if has_room else DOUBT_S, now_s, has_room=has_room)
+
+    def _pause_s(self, now_s: float) -> float:
+        """Seconds until something is due by itself."""
+        pause_s = min(self._cursors.pause_s(now_s), self._turns.survey_at_s - now_s)
+        if self._turns.levels:
+            pause_s = min(pause_s, self._turns.opens_s() - now_s)
+        return max(pause_s, 0.0)
 
     async def pass_once(self) -> bool:
         """One claim for each set of topics; returns whether one of them was full, so that more jobs may wait."""
@@ -164,7 +170,7 @@ class ClaimLoop:
                 self._cursors.window_done(window, since_s, ended_s)
         if unbelieved:
             raise unbelieved[0]
-        if plans and self._turns.is_survey_due(time.monotonic()):
+        if plans and time.monotonic() >= self._turns.survey_at_s:
             await self._survey_groups()
             more |= any(self._turns.has_turns(plan.topics) for plan in plans)
         self._signal.tell_slots()
@@ -206,7 +212,7 @@ class ClaimLoop:
             topics = tuple(topic for topic in topics if topic not in limits)
         version = self._cursors.begin(time.monotonic())
         starts = self._starts(topics, window, full=full) if topics else []
-        turns = self._turns.starts(plan.topics, time.monotonic())
+        turns = self._turns.starts(plan.topics, time.monotonic()) if self._turns.levels else []
         if topics and (starts is None or window is not None):  # a claim that looks everywhere has no part for them
             return ClaimRange(plan, topics, starts, turns=[], version=version, is_followed=bool(turns))
         return ClaimRange(plan, topics, starts, turns=turns, version=version, turns_version=self._turns.begin())

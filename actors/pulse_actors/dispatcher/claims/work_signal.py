@@ -168,7 +168,7 @@ class WorkSignal:
 
     def tell_slots(self) -> None:
         """Notify other hosts of slots of limits that were freed here, and that no job here has taken."""
-        if self.turns.has_left_slots():
+        if self.turns.limits and self.turns.has_left_slots():
             self._cross_host.work()
 
     async def tell_left(self) -> None:

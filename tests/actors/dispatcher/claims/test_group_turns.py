@@ -73,7 +73,7 @@ def test_a_level_without_jobs_is_forgotten_unless_it_got_some_since() -> None:
     assert turns.named() == [B]
     assert not turns.answer()
     assert not turns.named()
-    assert not turns._levels
+    assert not turns.levels
 
 
 @pytest.mark.parametrize(("most", "is_full", "left"), [(2, False, []), (1, False, [A]), (2, True, [A, B])])
@@ -124,14 +124,12 @@ def test_a_token_or_a_turn_of_another_host_is_waited_for(
     until_s: float,
 ) -> None:
     turns = Turns(A, limits="t")
-    turns.surveyed([], (), 10.0, 10.0)
-    turns.survey_begins()
     turns.answer(blocked=[Blocked(A, verdict, retry_s, of_limit)], now_s=10.0)
     turns.freed("t", "a")  # is no token
     assert turns.named(until_s - 0.001) == []
-    assert turns.pause_s(10.0) == pytest.approx(min(until_s - 10.0, 1.0))
+    assert turns.opens_s() == pytest.approx(until_s)
     assert turns.named(until_s) == [A]
-    assert turns.pause_s(10.0) == 1.0
+    assert turns.opens_s() == NEVER
 
 
 def test_what_was_closed_for_longer_meanwhile_does_not_open() -> None:
@@ -224,7 +222,7 @@ def test_a_survey_goes_on_where_a_part_ended(monkeypatch: pytest.MonkeyPatch) ->
     assert not turns.has_turns("t")  # only a whole survey looks at it again
     turns.surveyed([head(OTHER)], (), 0.0, 0.0)
     assert turns.survey_from() == FIRST
-    assert turns.is_survey_due(0.0)  # it was wanted since
+    assert turns.survey_at_s == 0.0  # it was wanted since
 
 
 @pytest.mark.parametrize(
@@ -244,8 +242,4 @@ def test_surveys_take_a_share_of_the_time(took_s: float, wanted: bool, next_s: f
     turns.surveyed([], (), 1000.0 - took_s, 1000.0)
     if wanted:
         turns.want_survey()
-    assert turns.pause_s(1000.0) == pytest.approx(next_s)
-    assert not turns.is_survey_due(999.999 + next_s)
-    assert turns.is_survey_due(1000.001 + next_s)
-    assert turns.pause_s(2000.0) == 0.0
-    assert turns.pause_s(0.0) < NEVER
+    assert turns.survey_at_s == pytest.approx(1000.0 + next_s)

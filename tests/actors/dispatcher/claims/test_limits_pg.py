@@ -63,7 +63,7 @@ class Bench(recovery_kit.Bench):
     async def claim_all(self) -> None:
         """Passes until there is nothing more to claim now; the last of them have looked everywhere."""
         for _ in range(20):
-            if not await self.claims.loop.pass_once() and not self.turns.is_survey_due(time.monotonic()):
+            if not await self.claims.loop.pass_once() and time.monotonic() < self.turns.survey_at_s:
                 return
         pytest.fail("the claim loop does not come to rest")
 
@@ -173,7 +173,7 @@ async def test_a_token_that_is_due_wakes_the_loop(bench: Bench) -> None:
     assert len(bench.got(worker)) == 1
     [blocked] = bench.blocked[-1]
     assert (blocked.verdict, blocked.of_limit) == ("rate", True)
-    assert 0 < bench.turns.pause_s(time.monotonic()) <= 0.1
+    assert 0 < bench.claims.loop._pause_s(time.monotonic()) <= 0.1
     bench.turns._open_due(time.monotonic() + 0.2)
     bench.named.clear()
     await bench.claims.loop.pass_once()
@@ -189,7 +189,7 @@ async def test_a_busy_limit_is_tried_again_at_once(bench: Bench, store: Store) -
         for _ in range(3):
             await bench.claims.loop.pass_once()
         assert {one.verdict for found in bench.blocked for one in found} == {"busy"}
-        assert bench.turns.pause_s(time.monotonic()) <= 0.002
+        assert bench.claims.loop._pause_s(time.monotonic()) <= 0.002
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("pulse_actors.dispatcher.claims.group_turns.BUSY_S", 0.0)
         bench.turns._open_due(time.monotonic() + 1.0)
@@ -208,8 +208,8 @@ async def test_a_limit_that_is_set_or_gone_counts_at_once(bench: Bench) -> None:
     await bench.claim_all()
     assert len(bench.got(worker)) == 2
     await bench.store.limits.unset(TOPIC)  # its notification is lost: a survey notices
-    bench.turns.want_survey()
     bench.turns._surveyed_s = 0.0
+    bench.turns.want_survey()
     await bench.claim_all()
     assert len(bench.got(worker)) == 4
 
