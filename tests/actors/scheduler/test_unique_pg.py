@@ -6,6 +6,7 @@ import time
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
+import pytest
 from structlog.testing import capture_logs
 
 from pulse.common.ids import uuid7
