@@ -36,6 +36,10 @@ async def row_of(connection: Sql, identity: uuid.UUID) -> dict[str, Any]:
     ("every_s => 0.5, jitter_s => 0.5", {"kind": "every", "every_s": 0.5, "jitter_s": 0.5}),
     ("run_at => now()", {"kind": "at", "cron": None, "timezone": None}),
     (
+        "every_s => 5, unique_key => 'k', unique_until => 'start', on_conflict => 'replace'",
+        {"unique_key": "k", "unique_until": "start", "on_conflict": "replace"},
+    ),
+    (
         (
             "every_s => 5, args => '{\"a\": 1}', topic => 't', priority => 3, max_attempts => 2, timeout_s => 1.5, "
             "catch_up => 'all', overlap => 'queue', id => '0190163d-8694-739b-aea5-966c26f8ad92', "
@@ -92,6 +96,7 @@ EACH: Final[list[tuple[str, Any, Any]]] = [
     ("timeout_s", 1.5, None), ("starts_at", datetime(2030, 1, 1, tzinfo=UTC), None),
     ("ends_at", datetime(2040, 1, 1, 0, 0, 0, 1, tzinfo=UTC), None), ("jitter_s", 0.25, 0.0),
     ("catch_up", "all", "latest"), ("overlap", "queue", "allow"), ("timezone", "Europe/Berlin", "UTC"),
+    ("unique_key", "k", None),
 ]  # fmt: skip
 MOVED: Final = {"next_run_at", "following_run_at", "due_at", "reckon"}  # where when it occurs is another
 ALSO: Final = {"timezone": MOVED, "starts_at": MOVED, "ends_at": MOVED, "jitter_s": {"due_at", "reckon"}}
@@ -216,7 +221,8 @@ async def test_set_when(connection: Sql) -> None:
         {"paused": True, "topic": "t"},
         (
             'unknown option "paused" of a schedule; allowed are name, cron, timezone, every_s, run_at, args, '
-            "topic, priority, max_attempts, timeout_s, starts_at, ends_at, jitter_s, catch_up, overlap"
+            "topic, priority, max_attempts, timeout_s, starts_at, ends_at, jitter_s, catch_up, overlap, "
+            "unique_key, unique_until, on_conflict"
         ),
     ),
     ({"every_s": None}, "none of cron, every_s and run_at is left; exactly one is allowed"),

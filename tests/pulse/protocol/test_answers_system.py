@@ -15,6 +15,7 @@ from pulse import protocol
 from pulse.errors import ProtocolError
 from pulse.job import HistoryEntry, Job, Schedule
 from pulse.protocol import answers
+from pulse.protocol.schedules import PreviewAnswer, ScheduleInfo, SchedulePageAnswer
 from pulse.protocol.stats import ErrorsAnswer, FoundCounts, Stats
 from tests.support.servers.postgres import Postgres
 from tests.support.systems.system_kit import SHORT_LEASE, Whole, place
@@ -28,12 +29,12 @@ CLIENT_ANSWERS: Final[Mapping[str, type[Struct]]] = {
     "jobs.count": FoundCounts, "jobs.errors": ErrorsAnswer,
     "jobs.get": answers.OneJob, "jobs.why": answers.WhyAnswer, "jobs.cancel": answers.ChangedAnswer,
     "jobs.retry": answers.ChangedAnswer, "jobs.delete": answers.ChangedAnswer, "jobs.change": answers.ChangedAnswer,
-    "jobs.stack": answers.Stack, "schedules.find": answers.SchedulePageAnswer,
-    "schedules.list": answers.SchedulePageAnswer, "schedules.get": answers.OneSchedule,
+    "jobs.stack": answers.Stack, "schedules.find": SchedulePageAnswer,
+    "schedules.list": SchedulePageAnswer, "schedules.get": answers.OneSchedule,
     "schedules.create": answers.OneSchedule, "schedules.update": answers.OneSchedule,
     "schedules.delete": answers.Identity, "schedules.pause": answers.OneSchedule,
     "schedules.resume": answers.OneSchedule, "schedules.trigger": answers.Identity,
-    "schedules.preview": answers.PreviewAnswer, "schedules.declare": answers.DeclaredAnswer,
+    "schedules.preview": PreviewAnswer, "schedules.declare": answers.DeclaredAnswer,
     "dispatch.pause": answers.Gate, "dispatch.resume": answers.Gate, "dispatch.status": answers.Gate,
     "topics.list": answers.TopicPage, "topics.get": answers.OneTopic, "topics.set": answers.OneTopic,
     "topics.unset": answers.OneTopic, "audit.list": answers.ActionPage, "workers.list": answers.WorkerList,
@@ -225,7 +226,7 @@ def test_a_key_that_is_not_declared_is_found() -> None:
 
 
 @pytest.mark.parametrize(
-    ("record", "shape"), [(Job, answers.JobInfo), (HistoryEntry, answers.AttemptInfo), (Schedule, answers.ScheduleInfo)]
+    ("record", "shape"), [(Job, answers.JobInfo), (HistoryEntry, answers.AttemptInfo), (Schedule, ScheduleInfo)]
 )
 def test_records_have_what_answers_have(record: type[Any], shape: type[Struct]) -> None:
     assert {field.name for field in dataclasses.fields(record)} <= set(shape.__struct_fields__)

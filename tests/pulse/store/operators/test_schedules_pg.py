@@ -296,7 +296,7 @@ async def test_trigger(store: Store, connection: Sql) -> None:
     """A triggered job is like one that fires, but no occurrence, and moves no cursor; a repeated request is one job."""
     schedule = await made(store, priority=3, max_attempts=2)
     job_id = new_id()
-    assert [await store.schedules.trigger(schedule.id, job_id) for _ in range(2)] == [True, True]
+    assert [await store.schedules.trigger(schedule.id, job_id) for _ in range(2)] == [job_id, job_id]
     found = await only_job(connection)
     assert (found["id"].bytes, found["schedule_id"].bytes, found["occurrence"]) == (job_id, schedule.id, None)
     assert (found["name"], found["topic"], found["priority"], found["max_attempts"]) == ("n", TOPIC, 3, 2)
