@@ -289,6 +289,7 @@ class NewSchedule:
     unique_key: str | None = None
     unique_until: str | None = None
     on_conflict: str | None = None
+    group_key: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,7 +52,7 @@ FROM (VALUES
     ('constraint', 'schedules', 'schedules_pkey'), ('constraint', 'schedules', 'schedules_priority'),
     ('constraint', 'schedules', 'schedules_run_at'), ('constraint', 'schedules', 'schedules_span'),
     ('constraint', 'schedules', 'schedules_starts_at'), ('constraint', 'schedules', 'schedules_timeout'),
-    ('constraint', 'schedules', 'schedules_topic'), ('constraint', 'schedules', 'schedules_unique'),
+    ('constraint', 'schedules', 'schedules_topic'), ('constraint', 'schedules', 'schedules_group_key'), ('constraint', 'schedules', 'schedules_unique'),
     ('constraint', 'schedules', 'schedules_waiting'), ('constraint', 'set_aside', 'set_aside_pkey'),
     ('constraint', 'schema_version', 'schema_version_pkey'), ('constraint', 'schema_version', 'schema_version_version_check'),
     ('constraint', 'sweep_mark', 'sweep_mark_one_check'), ('constraint', 'sweep_mark', 'sweep_mark_pkey'),

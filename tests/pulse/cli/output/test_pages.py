@@ -304,10 +304,11 @@ class TestSchedules:
 
     def test_facts_of_a_key(self) -> None:
         plain = ScheduleInfo(ID.bytes, "a", run_at=NOW_S)
-        assert not {"unique key", "skipped"} & dict(schedule_facts(plain, NOW_S)).keys()
+        assert not {"group", "unique key", "skipped"} & dict(schedule_facts(plain, NOW_S)).keys()
         keyed = ScheduleInfo(ID.bytes, "a", run_at=NOW_S, unique_key="k\n", skipped_at=NOW_S - 5, skipped_for=ID.bytes)
+        keyed = msgspec.structs.replace(keyed, group_key="g\n")
         shown = {label: cell.text for label, cell in schedule_facts(keyed, NOW_S)}
-        assert shown["unique key"] == "k\\n (until a job ends, else skip)"
+        assert (shown["group"], shown["unique key"]) == ("g\\n", "k\\n (until a job ends, else skip)")
         assert shown["skipped"].endswith(" (5 s ago)")
         assert shown["for job"] == str(ID)
         keyed = msgspec.structs.replace(keyed, unique_until="start", on_conflict="replace")
