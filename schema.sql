@@ -207,6 +207,12 @@ CREATE TABLE pulse.schedules (
     key          text,                              -- stable name of a schedule that an application declares
     declared_by  text,                              -- that application
     error        text,                              -- why its times cannot be computed; then it does not fire
+    group_key    text,                              -- of its jobs, as in pulse.jobs; NULL: they have none
+    unique_key   text,                              -- likewise
+    unique_until text,
+    on_conflict  text,                              -- while another job has the key: skip (NULL: the same) or replace
+    skipped_at   timestamptz,                       -- the newest occurrence that submitted nothing, since another job was in its way
+    skipped_for  uuid,                              -- that job
     due_at       timestamptz GENERATED ALWAYS AS (pulse.jittered(id, next_run_at, jitter_s)) STORED,
 
     CONSTRAINT schedules_kind CHECK (CASE kind
@@ -230,6 +236,10 @@ CREATE TABLE pulse.schedules (
     CONSTRAINT schedules_jitter CHECK (jitter_s >= 0 AND jitter_s <= least(86400, every_s)),
     CONSTRAINT schedules_catch_up CHECK (catch_up IN ('skip', 'latest', 'all')),
     CONSTRAINT schedules_overlap CHECK (overlap IN ('allow', 'skip', 'queue', 'cancel')),
+    CONSTRAINT schedules_unique CHECK (CASE WHEN unique_key IS NULL THEN num_nonnulls(unique_until, on_conflict) = 0
+        ELSE length(unique_key) BETWEEN 1 AND 500 AND coalesce(unique_until, 'end') IN ('start', 'end')
+            AND coalesce(on_conflict, 'skip') IN ('skip', 'replace') AND overlap = 'allow' END),
+    CONSTRAINT schedules_group_key CHECK (length(group_key) BETWEEN 1 AND 200 AND group_key <> '*'),
     CONSTRAINT schedules_waiting CHECK (waiting >= 0),
     CONSTRAINT schedules_key CHECK (length(key) BETWEEN 1 AND 200)
 );
@@ -1197,7 +1207,8 @@ CREATE FUNCTION pulse.create_schedule(
     name text, cron text DEFAULT NULL, timezone text DEFAULT NULL, every_s float8 DEFAULT NULL, run_at timestamptz DEFAULT NULL,
     args jsonb DEFAULT '{}', topic text DEFAULT NULL, priority int DEFAULT 0, max_attempts int DEFAULT NULL,
     timeout_s float8 DEFAULT NULL, starts_at timestamptz DEFAULT NULL, ends_at timestamptz DEFAULT NULL, jitter_s float8 DEFAULT 0,
-    catch_up text DEFAULT 'latest', overlap text DEFAULT 'allow', id uuid DEFAULT NULL
+    catch_up text DEFAULT 'latest', overlap text DEFAULT 'allow', id uuid DEFAULT NULL, unique_key text DEFAULT NULL,
+    unique_until text DEFAULT NULL, on_conflict text DEFAULT NULL, group_key text DEFAULT NULL
 ) RETURNS uuid
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
@@ -1218,11 +1229,14 @@ BEGIN
     new.starts_at := create_schedule.starts_at; new.ends_at := create_schedule.ends_at;
     new.jitter_s := coalesce(create_schedule.jitter_s, 0);
     new.catch_up := coalesce(create_schedule.catch_up, 'latest'); new.overlap := coalesce(create_schedule.overlap, 'allow');
+    new.unique_key := create_schedule.unique_key; new.unique_until := create_schedule.unique_until;
+    new.on_conflict := create_schedule.on_conflict; new.group_key := create_schedule.group_key;
     PERFORM pulse.check_schedule(new);
     INSERT INTO pulse.schedules AS s (id, name, args, topic, kind, cron, timezone, every_s, run_at, priority, max_attempts, timeout_s,
-        starts_at, ends_at, jitter_s, catch_up, overlap)
+        starts_at, ends_at, jitter_s, catch_up, overlap, unique_key, unique_until, on_conflict, group_key)
     VALUES (new.id, new.name, new.args, new.topic, new.kind, new.cron, new.timezone, new.every_s, new.run_at, new.priority,
-        new.max_attempts, new.timeout_s, new.starts_at, new.ends_at, new.jitter_s, new.catch_up, new.overlap);
+        new.max_attempts, new.timeout_s, new.starts_at, new.ends_at, new.jitter_s, new.catch_up, new.overlap,
+        new.unique_key, new.unique_until, new.on_conflict, new.group_key);
     PERFORM pulse.note('schedules.create', topic => new.topic, schedule_id => new.id, detail => jsonb_strip_nulls(jsonb_build_object(
         'name', new.name, 'cron', new.cron, 'timezone', new.timezone, 'every_s', new.every_s, 'run_at', new.run_at)));
     PERFORM pulse.tell('pulse_schedules', '');
@@ -1236,7 +1250,8 @@ CREATE FUNCTION pulse.set_schedule(id uuid, changes jsonb) RETURNS boolean
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     every   constant text[] := ARRAY['name', 'cron', 'timezone', 'every_s', 'run_at', 'args', 'topic', 'priority', 'max_attempts',
-                                     'timeout_s', 'starts_at', 'ends_at', 'jitter_s', 'catch_up', 'overlap'];
+                                     'timeout_s', 'starts_at', 'ends_at', 'jitter_s', 'catch_up', 'overlap', 'unique_key',
+                                     'unique_until', 'on_conflict', 'group_key'];
     given   int := num_nonnulls(changes->>'cron', changes->>'every_s', changes->>'run_at');
     bad     text;
     old     pulse.schedules;
@@ -1263,6 +1278,9 @@ BEGIN
         changes := CASE WHEN changes->>'cron' IS NULL THEN '{"cron": null, "every_s": null, "run_at": null, "timezone": null}'::jsonb
                         ELSE '{"every_s": null, "run_at": null}' END || changes;
     END IF;
+    IF changes->'unique_key' = 'null' THEN  -- what says more about the key goes with it
+        changes := '{"unique_until": null, "on_conflict": null}' || changes;
+    END IF;
     PERFORM pulse.checked_priority((changes->>'priority')::int);
     new := jsonb_populate_record(old, changes);
     IF num_nonnulls(new.cron, new.every_s, new.run_at) = 0 THEN
@@ -1282,7 +1300,8 @@ BEGIN
     SET name = new.name, args = new.args, topic = new.topic, priority = new.priority, max_attempts = new.max_attempts,
         timeout_s = new.timeout_s, kind = new.kind, cron = new.cron, timezone = new.timezone, every_s = new.every_s,
         run_at = new.run_at, starts_at = new.starts_at, ends_at = new.ends_at, jitter_s = new.jitter_s,
-        catch_up = new.catch_up, overlap = new.overlap, revision = s.revision + 1, error = NULL,
+        catch_up = new.catch_up, overlap = new.overlap, unique_key = new.unique_key, unique_until = new.unique_until,
+        on_conflict = new.on_conflict, group_key = new.group_key, revision = s.revision + 1, error = NULL,
         next_run_at = CASE WHEN is_else THEN NULL ELSE s.next_run_at END,
         following_run_at = CASE WHEN is_else THEN NULL ELSE s.following_run_at END,
         reckon = is_else OR s.reckon OR s.error IS NOT NULL OR new.jitter_s > s.jitter_s  -- of cron it may be too long
@@ -1298,13 +1317,15 @@ CREATE FUNCTION pulse.update_schedule(
     id uuid, name text DEFAULT NULL, cron text DEFAULT NULL, timezone text DEFAULT NULL, every_s float8 DEFAULT NULL,
     run_at timestamptz DEFAULT NULL, args jsonb DEFAULT NULL, topic text DEFAULT NULL, priority int DEFAULT NULL,
     max_attempts int DEFAULT NULL, timeout_s float8 DEFAULT NULL, starts_at timestamptz DEFAULT NULL, ends_at timestamptz DEFAULT NULL,
-    jitter_s float8 DEFAULT NULL, catch_up text DEFAULT NULL, overlap text DEFAULT NULL
+    jitter_s float8 DEFAULT NULL, catch_up text DEFAULT NULL, overlap text DEFAULT NULL, unique_key text DEFAULT NULL,
+    unique_until text DEFAULT NULL, on_conflict text DEFAULT NULL, group_key text DEFAULT NULL
 ) RETURNS boolean
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     changes jsonb := jsonb_build_object('name', name, 'cron', cron, 'timezone', timezone, 'every_s', every_s, 'run_at', run_at,
         'args', args, 'topic', topic, 'priority', priority, 'max_attempts', max_attempts, 'timeout_s', timeout_s,
-        'starts_at', starts_at, 'ends_at', ends_at, 'jitter_s', jitter_s, 'catch_up', catch_up, 'overlap', overlap);
+        'starts_at', starts_at, 'ends_at', ends_at, 'jitter_s', jitter_s, 'catch_up', catch_up, 'overlap', overlap,
+        'unique_key', unique_key, 'unique_until', unique_until, 'on_conflict', on_conflict, 'group_key', group_key);
 BEGIN
     RETURN pulse.set_schedule(id, (SELECT coalesce(jsonb_object_agg(key, value), '{}') FROM jsonb_each(changes) WHERE value <> 'null'));
 END
@@ -1348,6 +1369,12 @@ BEGIN
         WHEN s.catch_up NOT IN ('skip', 'latest', 'all') THEN format('catch_up is %L; allowed are skip, latest, all', left(s.catch_up, 100))
         WHEN s.overlap NOT IN ('allow', 'skip', 'queue', 'cancel')
             THEN format('overlap is %L; allowed are allow, skip, queue, cancel', left(s.overlap, 100))
+        WHEN s.unique_key IS NOT NULL AND s.overlap <> 'allow'
+            THEN format('overlap is %L; with unique_key only allow is: on_conflict says what happens', s.overlap)
+        WHEN s.on_conflict = 'error' THEN 'on_conflict is ''error''; allowed for a schedule are skip, replace'
+        WHEN pulse.unique_problem(s.unique_key, s.unique_until, s.on_conflict) IS NOT NULL
+            THEN pulse.unique_problem(s.unique_key, s.unique_until, s.on_conflict)
+        WHEN pulse.group_problem(s.group_key) IS NOT NULL THEN pulse.group_problem(s.group_key)
         WHEN s.name IS NULL OR length(s.name) NOT BETWEEN 1 AND 200
             THEN format('name is %L; 1 to 200 characters are allowed', left(s.name, 100))
         WHEN length(s.topic) NOT BETWEEN 1 AND 200 THEN format('topic is %L; 1 to 200 characters are allowed', left(s.topic, 100))
@@ -1392,25 +1419,45 @@ BEGIN
 END
 $$;
 
--- Submit a job of a schedule now, beside its occurrences, paused or not; NULL: there is no such schedule.
+-- Submit a job of a schedule now, beside its occurrences, paused or not. Returns its id, or the id of the job that has its unique
+-- key; NULL: there is no such schedule.
 CREATE FUNCTION pulse.trigger_schedule(id uuid, job_id uuid DEFAULT NULL) RETURNS uuid
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
+    most_rounds constant int := 20;                 -- as in pulse.insert_unique
     made uuid := coalesce(trigger_schedule.job_id, pulse.uuid7());
+    held uuid;
 BEGIN
     IF NOT EXISTS (SELECT FROM pulse.schedules s WHERE s.id = trigger_schedule.id) THEN
         RETURN NULL;
     END IF;
-    INSERT INTO pulse.jobs (id, name, args, topic, priority, next_run_at, max_attempts, timeout_s, schedule_id)
-    SELECT made, m.name, m.args, o.topic, m.priority, clock_timestamp(), o.max_attempts, o.timeout_s, m.id
-    FROM pulse.schedules m
-    CROSS JOIN LATERAL pulse.resolved_options(m.name, m.topic, m.max_attempts, m.timeout_s) AS o
-    WHERE m.id = trigger_schedule.id
-    ON CONFLICT (id) DO NOTHING;
-    IF NOT EXISTS (SELECT FROM pulse.jobs j WHERE j.id = made AND j.schedule_id = trigger_schedule.id) THEN
-        RAISE EXCEPTION 'job % exists already, and is not of this schedule', made USING ERRCODE = 'unique_violation';
-    END IF;
+    FOR round IN 1..most_rounds LOOP
+        INSERT INTO pulse.jobs (id, name, args, topic, priority, next_run_at, max_attempts, timeout_s, schedule_id, group_key, unique_key,
+            unique_until)
+        SELECT made, m.name, m.args, o.topic, m.priority, clock_timestamp(), o.max_attempts, o.timeout_s, m.id, m.group_key, m.unique_key,
+               CASE WHEN m.unique_key IS NOT NULL THEN coalesce(m.unique_until, 'end') END
+        FROM pulse.schedules m
+        CROSS JOIN LATERAL pulse.resolved_options(m.name, m.topic, m.max_attempts, m.timeout_s) AS o
+        WHERE m.id = trigger_schedule.id
+        ON CONFLICT DO NOTHING;
+        EXIT WHEN EXISTS (SELECT FROM pulse.jobs j WHERE j.id = made AND j.schedule_id = trigger_schedule.id);
+        IF EXISTS (SELECT FROM pulse.jobs j WHERE j.id = made) THEN
+            RAISE EXCEPTION 'job % exists already, and is not of this schedule', made USING ERRCODE = 'unique_violation';
+        END IF;
+        SELECT h.job_id INTO held
+        FROM pulse.schedules s CROSS JOIN LATERAL pulse.unique_holder(made, s.name, s.topic, s.args, clock_timestamp(), NULL, s.unique_key,
+            s.on_conflict) AS h
+        WHERE s.id = trigger_schedule.id;
+        IF FOUND THEN
+            made := held;
+            EXIT;
+        END IF;
+        IF round = most_rounds THEN
+            RAISE EXCEPTION 'job % is not stored, without an error: a trigger or a rule that is not pulse''s drops it', made
+                USING ERRCODE = 'no_data_found';
+        END IF;
+    END LOOP;
     PERFORM pulse.note('schedules.trigger', schedule_id => trigger_schedule.id, job_id => made);
     PERFORM pulse.notify_work();
     RETURN made;

@@ -17,7 +17,8 @@ import click
 from pulse.cli.server import current_server
 from pulse.common.text import cut, printable, shell_word, similar_names
 from pulse.errors import BadRequestError, NotFoundError, PulseError
-from pulse.protocol.answers import JobPageAnswer, SchedulePageAnswer, Worker, WorkerList, read
+from pulse.protocol.answers import JobPageAnswer, Worker, WorkerList, read
+from pulse.protocol.schedules import SchedulePageAnswer
 
 T = TypeVar("T")
 IdWord: TypeAlias = bytes | str  # a whole id; or else what a person typed for one

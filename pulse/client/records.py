@@ -26,6 +26,7 @@ from pulse.limit import Limit
 from pulse.protocol import answers
 from pulse.protocol.answers import Stack
 from pulse.protocol.limits import LimitPageAnswer, OneLimit
+from pulse.protocol.schedules import PreviewAnswer, ScheduleInfo, SchedulePageAnswer
 from pulse.protocol.stats import Stats
 
 __all__ = ["Changed", "JobPage", "LimitPage", "Reason", "SchedulePage", "Stack", "Why"]
@@ -133,7 +134,7 @@ def schedule(body: Body) -> Schedule:
 
 def schedule_page(body: Body) -> SchedulePage:
     """The answer to schedules.list."""
-    page = answers.read(answers.SchedulePageAnswer, body)
+    page = answers.read(SchedulePageAnswer, body)
     return SchedulePage(tuple(map(_schedule, page.schedules)), page.next)
 
 
@@ -155,7 +156,7 @@ def one_id(body: Body) -> UUID:
 
 def times(body: Body) -> list[datetime]:
     """The answer to schedules.preview: in the time zone of the schedule, where this machine knows it."""
-    preview = answers.read(answers.PreviewAnswer, body)
+    preview = answers.read(PreviewAnswer, body)
     zone = _zone(preview.timezone)
     return [_time(one).astimezone(zone) for one in preview.times]
 
@@ -225,7 +226,7 @@ def _job(told: answers.JobInfo) -> Job:
     return _record(Job, told)
 
 
-def _schedule(told: answers.ScheduleInfo) -> Schedule:
+def _schedule(told: ScheduleInfo) -> Schedule:
     return _record(Schedule, told)
 
 

@@ -28,6 +28,7 @@ Who may send what, and when, is the table ``ALLOWED`` in ``kinds``: role -> kind
 - messages: the messages between worker and dispatcher
 - requests: the body of each request of a client
 - roles: which role each kind of request needs
+- schedules: the answers about schedules
 - stats: the answer to `stats`: counts, rates and durations by topic
 """
 

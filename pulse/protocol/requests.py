@@ -128,6 +128,10 @@ class ScheduleCreate(Struct, frozen=True):
     jitter_s: float = 0.0
     catch_up: str = "latest"
     overlap: str = "allow"
+    group_key: GroupKey | None = None
+    unique: UniqueKey | None = None
+    unique_until: Literal["start", "end"] | None = None
+    on_conflict: Literal["skip", "replace"] | None = None
 
 
 class ScheduleDeclared(ScheduleCreate, frozen=True, kw_only=True):
@@ -166,6 +170,10 @@ class ScheduleUpdate(Struct, frozen=True):
     jitter_s: float | UnsetType | None = UNSET
     catch_up: str | UnsetType = UNSET
     overlap: str | UnsetType = UNSET
+    group_key: GroupKey | UnsetType | None = UNSET
+    unique: UniqueKey | UnsetType | None = UNSET
+    unique_until: Literal["start", "end"] | UnsetType | None = UNSET
+    on_conflict: Literal["skip", "replace"] | UnsetType | None = UNSET
 
 
 class ScheduleTrigger(Struct, frozen=True):

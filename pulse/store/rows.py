@@ -295,6 +295,10 @@ class NewSchedule:
     overlap: str = "allow"
     key: str | None = None
     declared_by: str | None = None
+    unique_key: str | None = None
+    unique_until: str | None = None
+    on_conflict: str | None = None
+    group_key: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -355,9 +359,10 @@ class Fired(NamedTuple):
     The result of firing an occurrence.
 
     Attributes:
-        verdict: ``fired``; ``held`` back until an earlier job ends; ``skipped`` because of one; ``full``: too many are
-            held back; ``passed``: it was missed.
-        level: Level of the job that was inserted, if one was.
+        verdict: ``fired``; ``held`` back until an earlier job ends; ``skipped`` because of one, or of the job that has
+            the unique key; ``replaced`` the args of that one; ``full``: too many are held back; ``passed``: it was
+            missed.
+        level: Level of the job that was inserted or replaced, if one was.
         canceled: The earlier job that was canceled for it.
     """
 
@@ -387,8 +392,10 @@ class Work(NamedTuple):
         due_s: Seconds until the next occurrence, 0 or less: one is due; None: there is none.
         reckon: Whether something must be computed now.
         waiting: Whether jobs are held back until others end.
+        unique_s: As ``due_s``, of schedules with a unique key, which do not count there.
     """
 
     due_s: float | None
     reckon: bool
     waiting: bool
+    unique_s: float | None = None

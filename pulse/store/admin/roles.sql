@@ -127,6 +127,6 @@ GRANT SELECT (job_id, started_at, ended_at, attempt, exit_code, outcome, worker,
     TO :"read";
 GRANT SELECT (id, created_at, next_run_at, last_run_at, run_at, every_s, timeout_s, max_attempts, priority, paused, kind, name, topic, cron,
     timezone, following_run_at, starts_at, ends_at, undeclared_at, jitter_s, last_job_id, revision, waiting, reckon, catch_up, overlap,
-    key, declared_by, error, due_at) ON pulse.schedules TO :"read";
+    key, declared_by, error, due_at, group_key, unique_key, unique_until, on_conflict, skipped_at, skipped_for) ON pulse.schedules TO :"read";
 GRANT SELECT ON pulse.dispatch_control, pulse.handlers, pulse.hosts, pulse.topics, pulse.audit, pulse.sweep_mark, pulse.retention_mark,
     pulse.schema_version, pulse.set_aside, pulse.epochs, pulse.witnesses, pulse.limits TO :"read";

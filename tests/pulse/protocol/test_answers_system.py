@@ -17,6 +17,7 @@ from pulse.job import HistoryEntry, Job, Schedule
 from pulse.limit import Limit
 from pulse.protocol import answers
 from pulse.protocol.limits import DeclaredLimits, LimitInfo, LimitPageAnswer, OneLimit
+from pulse.protocol.schedules import PreviewAnswer, ScheduleInfo, SchedulePageAnswer
 from pulse.protocol.stats import ErrorsAnswer, FoundCounts, GroupsAnswer, Stats
 from tests.support.servers.postgres import Postgres
 from tests.support.systems.system_kit import SHORT_LEASE, Whole, place
@@ -30,12 +31,12 @@ CLIENT_ANSWERS: Final[Mapping[str, type[Struct]]] = {
     "jobs.count": FoundCounts, "jobs.errors": ErrorsAnswer,
     "jobs.get": answers.OneJob, "jobs.why": answers.WhyAnswer, "jobs.cancel": answers.ChangedAnswer,
     "jobs.retry": answers.ChangedAnswer, "jobs.delete": answers.ChangedAnswer, "jobs.change": answers.ChangedAnswer,
-    "jobs.stack": answers.Stack, "schedules.find": answers.SchedulePageAnswer,
-    "schedules.list": answers.SchedulePageAnswer, "schedules.get": answers.OneSchedule,
+    "jobs.stack": answers.Stack, "schedules.find": SchedulePageAnswer,
+    "schedules.list": SchedulePageAnswer, "schedules.get": answers.OneSchedule,
     "schedules.create": answers.OneSchedule, "schedules.update": answers.OneSchedule,
     "schedules.delete": answers.Identity, "schedules.pause": answers.OneSchedule,
     "schedules.resume": answers.OneSchedule, "schedules.trigger": answers.Identity,
-    "schedules.preview": answers.PreviewAnswer, "schedules.declare": answers.DeclaredAnswer,
+    "schedules.preview": PreviewAnswer, "schedules.declare": answers.DeclaredAnswer,
     "dispatch.pause": answers.Gate, "dispatch.resume": answers.Gate, "dispatch.status": answers.Gate,
     "topics.list": answers.TopicPage, "topics.get": answers.OneTopic, "topics.set": answers.OneTopic,
     "topics.groups": GroupsAnswer,
@@ -253,7 +254,7 @@ def test_a_key_that_is_not_declared_is_found() -> None:
     [
         (Job, answers.JobInfo),
         (HistoryEntry, answers.AttemptInfo),
-        (Schedule, answers.ScheduleInfo),
+        (Schedule, ScheduleInfo),
         (Limit, LimitInfo),
     ],
 )

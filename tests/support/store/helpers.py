@@ -60,6 +60,19 @@ async def holding(dsn: str, sql: str, *args: object) -> AsyncIterator[None]:
         await session.close(timeout=5)
 
 
+@contextlib.asynccontextmanager
+async def dropping(connection: Sql) -> AsyncIterator[None]:
+    """Meanwhile a trigger drops each job that is inserted, without an error."""
+    await connection.execute("CREATE FUNCTION drop_it() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'")
+    await connection.execute(
+        "CREATE TRIGGER drop_it BEFORE INSERT ON pulse.jobs FOR EACH ROW EXECUTE FUNCTION drop_it()"
+    )
+    try:
+        yield
+    finally:
+        await connection.execute("DROP FUNCTION drop_it CASCADE")
+
+
 def found_of(found: T | None) -> T:
     assert found is not None
     return found
