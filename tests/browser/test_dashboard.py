@@ -57,7 +57,7 @@ def work(client: pulse.Client, whole: Whole) -> dict[str, str]:
     failing = client.submit("fail", {"text": "no path\n  in the second line"})
     schedule = client.schedules_create("nap", {"seconds": 0}, cron="30 2 * * 1-5", timezone="Europe/Berlin")
     client.topics_set("mail", max_attempts=2, backoff="fixed:600")
-    client.set_limit("api", concurrency=50, rate=100, group_concurrency=2, sequence="halt")
+    client.set_limit("api", concurrency=50, rate=100, burst=10, group_rate=5, sequence="halt")
     client.set_limit("api", group_key="tenant-7", concurrency=0)
     client.topics_set("reports", limit="api")
     client.pause("reports", "the books are closed", for_s=3600)
