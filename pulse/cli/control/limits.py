@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final, TypedDict, Unpack
 
 import click
@@ -148,7 +149,7 @@ def unset_limit(name: str, options: tuple[str, ...], group: str | None, *, as_js
         click.echo(f"pulse: {by} declares it: the next of its workers that connects sets it again", err=True)
 
 
-def _set(name: str, group: str | None, policy: dict[str, object], *, as_json: bool) -> None:
+def _set(name: str, group: str | None, policy: Mapping[str, object], *, as_json: bool) -> None:
     body: dict[str, object] = {"name": name, "policy": policy}
     if group is not None:
         body["group_key"] = group

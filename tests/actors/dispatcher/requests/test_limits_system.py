@@ -6,9 +6,11 @@ import json
 import os
 from typing import Any, Final
 
+import psycopg
 import pytest
 
 from tests.support.systems.system import Peer, System
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.postgres, pytest.mark.process, pytest.mark.system]
 
@@ -143,6 +145,20 @@ def test_what_is_the_same_is_not_noted(client: Peer, topic: str) -> None:
     newest = client.call("audit.list", limit=1)["audit"]
     client.call("limits.declare", by="app", limits=[{"name": topic, "policy": {"rate": 1}}])
     assert client.call("audit.list", limit=1)["audit"] == newest
+    client.call("limits.unset", name=topic)
+
+
+def test_who_declares_what_another_sets_meanwhile_changes_nothing(system: System, client: Peer, topic: str) -> None:
+    """All processes of a pool declare the same at once: the first changes it, the others wait, and find it done."""
+    client.call("limits.set", name=topic, policy={"rate": 1})
+    with psycopg.connect(system.dsn) as first:
+        first.execute("SELECT pulse.set_limit(%s, NULL, '{\"rate\": 2}')", (topic,))
+        client.send("limits.declare", 1, by="app", limits=[{"name": topic, "policy": {"rate": 2}}])
+        waiting = "SELECT FROM pg_stat_activity WHERE $1::int = ANY (pg_blocking_pids(pid))"
+        until(lambda: system.rows(waiting, first.info.backend_pid), "it waits for the row")
+    client.answer(1)
+    notes = client.call("audit.list", action="limits.set", limit=9)["audit"]
+    assert [json.loads(note["detail"])["rate"] for note in notes if topic in note["detail"]] == [2, 1]
     client.call("limits.unset", name=topic)
 
 
