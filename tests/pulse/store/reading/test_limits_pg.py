@@ -83,7 +83,12 @@ async def test_the_groups_of_a_topic(store: Store, connection: Sql) -> None:
         TopicGroup("new", 1, 0, 0.0, 0, None, None),
         TopicGroup("later", 0, 4, None, 0, None, None),
     ]
+    assert not any(one.is_full for one in await groups(store))
     assert [one.group_key for one in await groups(store, 2)] == ["hot", "old"]
+
+
+async def test_a_topic_without_groups(store: Store) -> None:
+    assert await store.limit_reads.groups(TOPIC, 9) == ([], True)
 
 
 async def test_what_a_limit_gives_to_its_groups(store: Store, connection: Sql) -> None:
