@@ -274,7 +274,7 @@ FROM (SELECT l.topic, (SELECT extract(epoch FROM clock_timestamp() - j.next_run_
       FROM (SELECT level.topic, level.priority FROM level LIMIT 5000) AS l
       UNION ALL
       SELECT h.topic, extract(epoch FROM clock_timestamp() - h.due_at)::float8
-      FROM (SELECT head.topic, head.due_at FROM head LIMIT 2000) AS h WHERE h.due_at <= clock_timestamp()) AS d
+      FROM (SELECT head.topic, head.due_at FROM head LIMIT 5000) AS h WHERE h.due_at <= clock_timestamp()) AS d
 LEFT JOIN pulse.topics t ON t.topic = d.topic
 LEFT JOIN pulse.limits x ON x.name = coalesce(t.limit_name, d.topic) AND x.group_key = ''
 WHERE d.due_s IS NOT NULL

@@ -8,7 +8,7 @@ AND CASE WHEN j.status IN ('PENDING', 'RETRYING') THEN 0 WHEN j.status = 'RUNNIN
 
 
 -- fragment: group_heads
--- What:    the first job of each group, by a loose index scan: of 200 groups of a topic, by their keys.
+-- What:    the first job of each group, by a loose index scan: of 100 groups of a topic, by their keys.
 head AS (
     (SELECT j.topic, j.group_key, j.id, greatest(j.next_run_at, j.run_after) AS due_at, 1 AS place FROM pulse.jobs j WHERE
          -- :include waits_in_group
@@ -16,7 +16,7 @@ head AS (
     UNION ALL
     SELECT n.* FROM head h CROSS JOIN LATERAL (
         (SELECT j.topic, j.group_key, j.id, greatest(j.next_run_at, j.run_after), h.place + 1 FROM pulse.jobs j
-         WHERE h.place < 200 AND j.topic = h.topic AND j.group_key > h.group_key AND
+         WHERE h.place < 100 AND j.topic = h.topic AND j.group_key > h.group_key AND
              -- :include waits_in_group
          ORDER BY j.group_key, j.priority DESC, j.next_run_at LIMIT 1)
         UNION ALL
@@ -29,7 +29,7 @@ head AS (
 
 -- name: queue_groups :many
 -- What:    sequences that a dead letter halts while jobs wait behind it, and the groups whose first job has been due for longest.
--- Args:    none.   Guard: none: reads; 2000 groups that wait, 1000 that have dead letters.
+-- Args:    none.   Guard: none: reads; 5000 groups that wait, 1000 that have dead letters.
 -- Returns: topic, group_key, limit (NULL: none), job (that waits), due_s, dead_letter (NULL: it is not halted); those that are halted first.
 WITH RECURSIVE halting AS (
     SELECT t.topic, d.name FROM pulse.limits d JOIN pulse.topics t ON t.limit_name = d.name WHERE d.group_key = '*' AND d.sequence = 'halt'
@@ -58,7 +58,7 @@ WITH RECURSIVE halting AS (
         h.dead_letter::text AS dead_letter FROM halted h ORDER BY h.due_at, h.topic, h.group_key LIMIT 100)
 UNION ALL
 (SELECT h.topic, h.group_key, x.name, h.id::text, extract(epoch FROM clock_timestamp() - h.due_at)::float8, NULL
- FROM (SELECT head.* FROM head LIMIT 2000) AS h
+ FROM (SELECT head.* FROM head LIMIT 5000) AS h
  LEFT JOIN pulse.topics t ON t.topic = h.topic
  LEFT JOIN pulse.limits x ON x.name = coalesce(t.limit_name, h.topic) AND x.group_key = ''
  LEFT JOIN pulse.limits o ON o.name = x.name AND o.group_key = h.group_key

@@ -27,20 +27,15 @@ class SlotUsage(msgspec.Struct, frozen=True):
 
     Attributes:
         concurrency: Most jobs that run at once; None: any number.
-        running: How many of them run; None: nothing limits that.
+        running: How many of them run; 0 where nothing limits that.
         holders: The first of these.
         retry_s: Seconds until the next token; None: there is one, or no rate.
     """
 
     concurrency: int | None = None
-    running: int | None = None
+    running: int = 0
     holders: tuple[bytes, ...] = ()
     retry_s: float | None = None
-
-    @property
-    def is_full(self) -> bool:
-        """Whether no job may start until another ends."""
-        return self.concurrency is not None and (self.running or 0) >= self.concurrency
 
 
 class GroupTurn(msgspec.Struct, frozen=True):

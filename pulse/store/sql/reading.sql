@@ -66,36 +66,36 @@ SELECT uuid_send(w.id) AS id, w.submitted_at, w.is_wanted, w.place FROM (
        ) IS NOT TRUE)
        AND ($1 = 'others' OR get_byte(uuid_send(j.id), 6) >> 4 = 7) AS is_wanted
     FROM (
-        (SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.uncharged, j.next_run_at
+        (SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.uncharged, greatest(j.next_run_at, j.run_after) AS next_run_at
          FROM pulse.jobs j WHERE $1 = 'ids' AND NOT $2 AND j.id >= $3 AND j.id < $4
          ORDER BY j.id DESC LIMIT $9)
         UNION ALL
-        (SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.uncharged, j.next_run_at
+        (SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.uncharged, greatest(j.next_run_at, j.run_after) AS next_run_at
          FROM pulse.jobs j WHERE $1 = 'ids' AND $2 AND j.id >= $3 AND j.id < $4
          ORDER BY j.id LIMIT $9)
         UNION ALL
-        (SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.uncharged, j.next_run_at
+        (SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.uncharged, greatest(j.next_run_at, j.run_after) AS next_run_at
          FROM pulse.jobs j WHERE $1 = 'dead' AND NOT $2 AND j.status = 'DEAD_LETTERED' AND j.id >= $3 AND j.id < $4
          ORDER BY j.id DESC LIMIT $9)
         UNION ALL
-        (SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.uncharged, j.next_run_at
+        (SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.uncharged, greatest(j.next_run_at, j.run_after) AS next_run_at
          FROM pulse.jobs j WHERE $1 = 'dead' AND $2 AND j.status = 'DEAD_LETTERED' AND j.id >= $3 AND j.id < $4
          ORDER BY j.id LIMIT $9)
         UNION ALL
-        (SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.uncharged, j.next_run_at
+        (SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.uncharged, greatest(j.next_run_at, j.run_after) AS next_run_at
          FROM pulse.jobs j WHERE $1 = 'canceled' AND NOT $2 AND j.status = 'CANCELED' AND j.id >= $3 AND j.id < $4
          ORDER BY j.id DESC LIMIT $9)
         UNION ALL
-        (SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.uncharged, j.next_run_at
+        (SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.uncharged, greatest(j.next_run_at, j.run_after) AS next_run_at
          FROM pulse.jobs j WHERE $1 = 'canceled' AND $2 AND j.status = 'CANCELED' AND j.id >= $3 AND j.id < $4
          ORDER BY j.id LIMIT $9)
         UNION ALL
-        (SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.uncharged, j.next_run_at
+        (SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.uncharged, greatest(j.next_run_at, j.run_after) AS next_run_at
          FROM pulse.jobs j WHERE $1 = 'others' AND NOT $2 AND (get_byte(uuid_send(j.id), 6) >> 4 <> 7 OR j.id >= '04000000-0000-0000-0000-000000000000')
            AND (j.submitted_at, j.id) >= ($5, $6) AND (j.submitted_at, j.id) < ($7, $8)
          ORDER BY j.submitted_at DESC, j.id DESC LIMIT $9)
         UNION ALL
-        (SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.uncharged, j.next_run_at
+        (SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.uncharged, greatest(j.next_run_at, j.run_after) AS next_run_at
          FROM pulse.jobs j WHERE $1 = 'others' AND $2 AND (get_byte(uuid_send(j.id), 6) >> 4 <> 7 OR j.id >= '04000000-0000-0000-0000-000000000000')
            AND (j.submitted_at, j.id) >= ($5, $6) AND (j.submitted_at, j.id) < ($7, $8)
          ORDER BY j.submitted_at, j.id LIMIT $9)
@@ -106,38 +106,38 @@ WHERE coalesce(w.is_wanted, false) OR w.place = $9 LIMIT $10;
 
 -- fragment: small_part
 -- What:    at most $2 rows of one part of the table that an index covers.
-(SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.uncharged, j.next_run_at
+(SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.uncharged, greatest(j.next_run_at, j.run_after) AS next_run_at
  FROM pulse.jobs j WHERE $1 = 'running' AND j.status = 'RUNNING' LIMIT $2)
 UNION ALL
-(SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.uncharged, j.next_run_at
+(SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.uncharged, greatest(j.next_run_at, j.run_after) AS next_run_at
  FROM pulse.jobs j WHERE $1 = 'waiting' AND $4::text IS NULL AND j.group_key IS NULL AND j.status IN ('PENDING', 'RETRYING') LIMIT $2)
 UNION ALL
-(SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.uncharged, j.next_run_at
+(SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.uncharged, greatest(j.next_run_at, j.run_after) AS next_run_at
  FROM pulse.jobs j WHERE $1 = 'waiting' AND $4::text IS NULL AND
  -- :include waits_in_group
  LIMIT $2)
 UNION ALL
-(SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.uncharged, j.next_run_at
+(SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.uncharged, greatest(j.next_run_at, j.run_after) AS next_run_at
  FROM pulse.jobs j WHERE $1 = 'waiting' AND j.topic = $4 AND j.group_key IS NULL AND j.status IN ('PENDING', 'RETRYING') LIMIT $2)
 UNION ALL
-(SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.uncharged, j.next_run_at
+(SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.uncharged, greatest(j.next_run_at, j.run_after) AS next_run_at
  FROM pulse.jobs j WHERE $1 = 'waiting' AND j.topic = $4 AND
  -- :include waits_in_group
  LIMIT $2)
 UNION ALL
-(SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.uncharged, j.next_run_at
+(SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.uncharged, greatest(j.next_run_at, j.run_after) AS next_run_at
  FROM pulse.jobs j WHERE $1 = 'dead' AND j.status = 'DEAD_LETTERED' LIMIT $2)
 UNION ALL
-(SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.uncharged, j.next_run_at
+(SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.uncharged, greatest(j.next_run_at, j.run_after) AS next_run_at
  FROM pulse.jobs j WHERE $1 = 'canceled' AND j.status = 'CANCELED' LIMIT $2)
 UNION ALL
-(SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.uncharged, j.next_run_at
+(SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.uncharged, greatest(j.next_run_at, j.run_after) AS next_run_at
  FROM pulse.jobs j WHERE $1 = 'schedule' AND j.schedule_id = $6 LIMIT $2)
 UNION ALL
-(SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.uncharged, j.next_run_at
+(SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.uncharged, greatest(j.next_run_at, j.run_after) AS next_run_at
  FROM pulse.jobs j WHERE $1 = 'prefix' AND j.id BETWEEN $9 AND $10 LIMIT $2)
 UNION ALL
-(SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.uncharged, j.next_run_at
+(SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.uncharged, greatest(j.next_run_at, j.run_after) AS next_run_at
  FROM pulse.jobs j WHERE $1 = 'newest' ORDER BY j.id DESC LIMIT $2)
 
 
@@ -281,7 +281,7 @@ WHERE c.oid = 'pulse.jobs'::regclass AND p.schemaname = 'pulse' AND p.tablename 
 CASE WHEN
      -- :include is_unhandled
      THEN 'unhandled'
-     WHEN j.next_run_at <= c.at THEN 'ready'
+     WHEN greatest(j.next_run_at, j.run_after) <= c.at THEN 'ready'
      WHEN j.status = 'RETRYING' THEN 'retrying'
      ELSE 'scheduled' END AS kind
 
@@ -293,7 +293,7 @@ CASE WHEN
 --          retrying (due later, for the first time and again), unhandled (given back twice or more: no worker has their handler),
 --          running, oldest_s: since when the first ready job is due, NULL: there is none; now_s, Unix. One row at least.
 WITH clock AS MATERIALIZED (SELECT coalesce($3, clock_timestamp()) AS at), waiting AS MATERIALIZED (
-    SELECT j.topic, j.next_run_at, 
+    SELECT j.topic, greatest(j.next_run_at, j.run_after) AS next_run_at, 
         -- :include waiting_kind
     FROM clock c, (
         (SELECT j.* FROM pulse.jobs j WHERE j.group_key IS NULL AND j.status IN ('PENDING', 'RETRYING') LIMIT $1)
@@ -327,8 +327,8 @@ FROM clock c LEFT JOIN ranked r ON true GROUP BY 1, c.at;
 
 -- name: sample_waiting :many
 -- What:    waiting jobs by topic, if there are too many to count: estimated from some pages of the table, always the same ones.
---          The largest topics, and the named ones, are counted up to $4 jobs, and their levels show how long the first job has
---          waited.
+--          The largest topics, and the named ones, are counted up to $4 jobs; these and their levels show how long the first job
+--          has waited: of jobs of groups, that of those that were counted.
 -- Args:    $1 pages float8, $2 topics int: how many to list by name, $3 names text[], $4 rows bigint: how many to count of each,
 --          $5 now
 -- Guard:   none: reads.   Returns: as above, without running.
@@ -352,11 +352,12 @@ WITH RECURSIVE clock AS MATERIALIZED (
     UNION
     SELECT n.topic FROM unnest($3::text[]) AS n(topic)
 ), looked AS (
-    SELECT l.topic, p.ready, p.scheduled, p.retrying, p.unhandled, p.number < $4 AS is_exact
+    SELECT l.topic, p.ready, p.scheduled, p.retrying, p.unhandled, p.number < $4 AS is_exact, p.oldest
     FROM large l CROSS JOIN clock c CROSS JOIN LATERAL (
         SELECT count(*) AS number, count(*) FILTER (WHERE q.kind = 'ready') AS ready, count(*) FILTER (WHERE q.kind = 'scheduled') AS scheduled,
-               count(*) FILTER (WHERE q.kind = 'retrying') AS retrying, count(*) FILTER (WHERE q.kind = 'unhandled') AS unhandled
-        FROM (SELECT 
+               count(*) FILTER (WHERE q.kind = 'retrying') AS retrying, count(*) FILTER (WHERE q.kind = 'unhandled') AS unhandled,
+               min(q.due_at) FILTER (WHERE q.kind = 'ready') AS oldest
+        FROM (SELECT greatest(j.next_run_at, j.run_after) AS due_at,
                   -- :include waiting_kind
               FROM (
                   (SELECT j.* FROM pulse.jobs j WHERE j.topic = l.topic AND j.group_key IS NULL AND j.status IN ('PENDING', 'RETRYING') LIMIT $4)
@@ -378,7 +379,7 @@ WITH RECURSIVE clock AS MATERIALIZED (
            CASE WHEN k.is_exact THEN k.scheduled ELSE greatest(k.scheduled, g.scheduled) END AS scheduled,
            CASE WHEN k.is_exact THEN k.retrying ELSE greatest(k.retrying, g.retrying) END AS retrying,
            CASE WHEN k.is_exact THEN k.unhandled ELSE greatest(k.unhandled, g.unhandled) END AS unhandled,
-           (SELECT min(v.next_run_at) FROM levels v WHERE v.topic = k.topic AND v.next_run_at <= c.at) AS oldest
+           least(k.oldest, (SELECT min(v.next_run_at) FROM levels v WHERE v.topic = k.topic AND v.next_run_at <= c.at)) AS oldest
     FROM clock c, looked k LEFT JOIN guessed g ON g.topic = k.topic
     UNION ALL
     SELECT g.topic, false, g.ready, g.scheduled, g.retrying, g.unhandled, NULL

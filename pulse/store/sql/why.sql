@@ -89,7 +89,7 @@ SELECT uuid_send(b.id) AS id, b.topic, b.name, b.status, b.priority, b.attempts,
     CASE WHEN w.concurrency IS NOT NULL THEN (
         SELECT count(*) FROM (
             SELECT FROM pulse.jobs j WHERE j.counted_by = w.limit_name AND j.status = 'RUNNING'
-            AND j.started_at >= coalesce(w.oldest_at, '-infinity') LIMIT w.concurrency + $2) AS o) END AS limit_running,
+            AND j.started_at >= coalesce(w.oldest_at, '-infinity') LIMIT w.concurrency + $2) AS o) ELSE 0 END AS limit_running,
     ARRAY(SELECT uuid_send(j.id) FROM pulse.jobs j WHERE j.counted_by = w.limit_name AND j.status = 'RUNNING'
           AND j.started_at >= coalesce(w.oldest_at, '-infinity') ORDER BY j.started_at LIMIT 5) AS limit_holders,
     w.most AS group_concurrency, CASE WHEN w.group_tokens < 1 THEN (1 - w.group_tokens) / w.group_rate END AS group_retry_s,
@@ -97,7 +97,7 @@ SELECT uuid_send(b.id) AS id, b.topic, b.name, b.status, b.priority, b.attempts,
         SELECT count(*) FROM (
             SELECT FROM pulse.jobs j WHERE j.topic = w.topic AND j.group_key = w.group_key AND j.status = 'RUNNING' AND
             -- :include part_of_groups
-            = 1 LIMIT w.most + $2) AS o) END AS group_running,
+            = 1 LIMIT w.most + $2) AS o) ELSE 0 END AS group_running,
     ARRAY(SELECT uuid_send(j.id) FROM pulse.jobs j WHERE w.most IS NOT NULL AND j.topic = w.topic AND j.group_key = w.group_key AND j.status = 'RUNNING' AND
           -- :include part_of_groups
           = 1 ORDER BY j.priority DESC, j.next_run_at LIMIT 5) AS group_holders,

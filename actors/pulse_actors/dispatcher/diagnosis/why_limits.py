@@ -59,7 +59,7 @@ def in_sequence(job: StoredFacts, _facts: JobFacts) -> Cause | None:
 def limit_full(job: StoredFacts, _facts: JobFacts) -> Cause | None:
     """All slots of its limit are taken."""
     slots = job.limits.total
-    if not slots.concurrency or not slots.is_full:
+    if not slots.concurrency or slots.running < slots.concurrency:
         return None
     return Cause("limit_full", _full(_limit(job), slots), _wait(job), details=_details(job, slots))
 
@@ -67,7 +67,7 @@ def limit_full(job: StoredFacts, _facts: JobFacts) -> Cause | None:
 def group_full(job: StoredFacts, _facts: JobFacts) -> Cause | None:
     """All slots of its group are taken; in a sequence the job that has the only one says so."""
     slots = job.limits.group
-    if job.limits.sequence is not None or not slots.concurrency or not slots.is_full:
+    if job.limits.sequence is not None or not slots.concurrency or slots.running < slots.concurrency:
         return None
     details = {**_details(job, slots), "group_key": job.group_key}
     return Cause("group_full", _full(_group(job), slots), _wait(job, of_group=True), details=details)
@@ -75,10 +75,11 @@ def group_full(job: StoredFacts, _facts: JobFacts) -> Cause | None:
 
 def rate(job: StoredFacts, _facts: JobFacts) -> Cause | None:
     """There is no token, of the limit or of its group: the later one counts."""
-    total_s, group_s = job.limits.total.retry_s, job.limits.group.retry_s
-    if total_s is None and group_s is None:
+    waits = [(job.limits.total.retry_s, False), (job.limits.group.retry_s, True)]
+    known = [(retry_s, of_group) for retry_s, of_group in waits if retry_s is not None]
+    if not known:
         return None
-    retry_s, of_group = max((total_s or 0.0, False), (group_s or 0.0, True))
+    retry_s, of_group = max(known)
     whose = f"{_group(job)} under {_limit(job)}" if of_group else _limit(job)
     text = f"The rate of {whose} is used up: next in {duration(retry_s)}. Other jobs may take that start."
     details = {"limit": job.limits.limit, "retry_s": retry_s, "group_key": job.group_key if of_group else None}
@@ -113,7 +114,7 @@ def _group(job: StoredFacts) -> str:
 
 def _full(what: str, slots: SlotUsage) -> str:
     ids = ", ".join(map(job_id, slots.holders))
-    more = ", …" if len(slots.holders) < (slots.running or 0) else ""
+    more = ", …" if len(slots.holders) < slots.running else ""
     return f"Its {what} is full: {slots.running:,} of {slots.concurrency:,} run: {ids}{more}."
 
 

@@ -54,6 +54,7 @@ def test_nothing_may_start() -> None:
         'Its group "tenant-7" is paused: limit "api" gives it a concurrency of 0.',
     ]
     assert [why(limits)[0].advice for limits in (total, group)] == [CHANGE, f"{CHANGE} --group tenant-7"]
+    assert [codes(limits) for limits in (total, group)] == [["limit_paused"], ["group_paused"]]
     assert codes(total, known=served_by()) == ["limit_paused", "no_worker"]
     assert codes(group, next_run_at=NOW + 9) == ["group_paused", "not_due"]
     assert codes(total, next_run_at=NOW + 9) == ["limit_paused", "not_due"]

@@ -51,6 +51,18 @@ def test_a_limit_that_is_full_for_an_hour(changed: dict[str, Any], state: State)
     assert state is State.OK or "has been due for 60 min" in found.text
 
 
+def test_groups_that_wait() -> None:
+    """One that is halted is no late one, too; what to look at depends on what was found."""
+    late = {"topic": "mail", "group_key": "g", "limit": None, "job": "7", "due_s": 3600.0, "dead_letter": None}
+    halted = {**late, "dead_letter": "8"}
+    assert limits.groups([{**late, "due_s": 3599.9}], 60.0).state is State.OK
+    found = limits.groups([late], 60.0)
+    assert said(found) == "group 'g' of topic 'mail': its first job has been due for 60 min"
+    assert found.advice == ("pulse ctl jobs why 7",)
+    found = limits.groups([halted], 60.0)
+    assert (said(found), len(found.advice)) == ("group 'g' of topic 'mail' is halted by a dead letter, 8", 1)
+
+
 async def test_topics_and_their_limits(patient: Patient) -> None:
     """Of a topic whose jobs have groups the first jobs of these are looked at; a job that is put off is not due."""
     for topic, limit in (("mail", "api"), ("web", "api")):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import asyncpg
@@ -9,7 +10,9 @@ import pytest
 
 from pulse.store.connections.pool import COUNT_SETTINGS, Target, connect
 from pulse.store.limit_claims import GroupLevel
+from pulse.store.reading import listing
 from pulse.store.reading.limits import GROUP_ROWS, LimitUsage, TopicGroup
+from pulse.store.reading.listing import JobFilter
 from pulse.store.store import Store
 from tests.pulse.store.reading.test_why_pg import nodes, plan_of
 from tests.support.servers.postgres import Postgres
@@ -83,7 +86,12 @@ async def test_the_groups_of_a_topic(store: Store, connection: Sql) -> None:
         TopicGroup("new", 1, 0, 0.0, 0, None, None),
         TopicGroup("later", 0, 4, None, 0, None, None),
     ]
+    assert not any(one.is_full for one in await groups(store))
     assert [one.group_key for one in await groups(store, 2)] == ["hot", "old"]
+
+
+async def test_a_topic_without_groups(store: Store) -> None:
+    assert await store.limit_reads.groups(TOPIC, 9) == ([], True)
 
 
 async def test_what_a_limit_gives_to_its_groups(store: Store, connection: Sql) -> None:
@@ -141,3 +149,28 @@ async def test_among_many_groups(crowded_database: str) -> None:
         }  # fmt: skip
     query.terminate()
     await plain.close(timeout=5)
+
+
+@pytest.mark.parametrize(("after_s", "is_due"), [(-1, True), (60, False)])
+async def test_what_a_sequence_puts_off_is_not_due(
+    store: Store, connection: Sql, monkeypatch: pytest.MonkeyPatch, after_s: int, *, is_due: bool
+) -> None:
+    """Its next_run_at is its place: lists and counts go by the time until which it is put off, too."""
+    now = datetime.now(UTC)
+    identity = await forge(
+        connection, "RETRYING", group_key="g", next_run_at=now - timedelta(hours=1), submitted_at=now,
+        run_after=now + timedelta(seconds=after_s),
+    )  # fmt: skip
+    for small in (listing.SMALL, 0):
+        monkeypatch.setattr(listing, "SMALL", small)
+        for statuses in (None, ["RETRYING"]):
+            page = await store.listing.page(JobFilter(statuses=statuses, due=is_due), 9)
+            assert [row["id"] for row in page.jobs] == [identity]
+            assert (await store.listing.page(JobFilter(statuses=statuses, due=not is_due), 9)).jobs == []
+    counts, _ = await store.filter_counts.read(JobFilter())
+    assert (counts["ready"], counts["retrying"]) == (is_due, not is_due)
+    for depths in (await store.depths.count(9), await store.depths.sample(9, [TOPIC])):
+        assert depths is not None
+        [one] = depths.topics
+        assert (one.ready, one.retrying) == (is_due, not is_due)
+        assert one.oldest_s == (pytest.approx(-after_s, abs=5) if is_due else None)
