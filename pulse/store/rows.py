@@ -228,6 +228,19 @@ class Level(NamedTuple):
     priority: int
 
 
+class GroupLevel(NamedTuple):
+    """Where jobs of a group wait: a topic, a group (None: the jobs without one) and a priority."""
+
+    topic: str
+    group: str | None
+    priority: int
+
+
+def level_of(topic: str, group: str | None, priority: int) -> Level | GroupLevel:
+    """Where such a job waits."""
+    return Level(topic, priority) if group is None else GroupLevel(topic, group, priority)
+
+
 class Head(NamedTuple):
     """
     The first job of a level.

@@ -9,8 +9,7 @@ import msgspec
 from asyncpg.pgproto.pgproto import UUID
 
 from pulse.store.arguments import MAX_ERROR_CHARS, level_columns, short, uuids
-from pulse.store.limit_claims import GroupLevel, level_of
-from pulse.store.rows import Level
+from pulse.store.rows import GroupLevel, Level, level_of
 from pulse.store.statements import STATEMENTS
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from pulse.protocol import HandlerInfo, SubmittedJob
 from pulse.store.admin.schema import SCHEMA_VERSION
 from pulse.store.connections.session import HeldCommit
 from pulse.store.failures import Failing
-from pulse.store.limit_claims import GroupHead, GroupLevel
+from pulse.store.limit_claims import GroupHead
 from pulse.store.operators.jobs import ChangedJob, RestartedJob
 from pulse.store.operators.policies import LivePolicy
 from pulse.store.operators.transaction import Operator
@@ -27,6 +27,7 @@ from pulse.store.rows import (
     ExpiredJob,
     Fence,
     Forgotten,
+    GroupLevel,
     Head,
     Leased,
     Level,

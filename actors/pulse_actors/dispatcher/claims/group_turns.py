@@ -14,8 +14,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
-from pulse.store.limit_claims import Blocked, GroupHead, GroupLevel
-from pulse.store.rows import Claim
+from pulse.store.limit_claims import Blocked, GroupHead
+from pulse.store.rows import Claim, GroupLevel
 from pulse_actors.dispatcher.claims.cursors import BACK_S, LEVELS_MAX, MAX_LEVELS, SURVEY
 from pulse_actors.shared.duty_cycle import rest_s
 
@@ -46,6 +46,7 @@ class GroupTurns:
     Attributes:
         limits: Topics that go by a limit -> its name; all their jobs are claimed here, also those without a group.
         levels: Groups with work, maybe: priority -> where claims go on. While there are none, nothing need be asked.
+        is_used: Whether there ever was a job of a group, or of a topic with a limit.
         survey_at_s: When to look for unknown work and room, at the next part of all groups (monotonic).
     """
 
@@ -53,6 +54,7 @@ class GroupTurns:
         self._poll_s = poll_s
         self.limits: Mapping[str, str] = {}
         self.levels: dict[Group, dict[int, float | None]] = {}
+        self.is_used = False
         self._ready: dict[str, dict[Group, int]] = {}  # topic -> groups that may get jobs, the next one first -> news
         self._closed: dict[Group | str, float] = {}  # groups and limits that get none before that monotonic time
         self._opening: list[tuple[float, int, Group | str]] = []
@@ -67,7 +69,7 @@ class GroupTurns:
 
     def learn(self, level: GroupLevel, due_s: float | None = None) -> None:
         """There is new work at *level*, due then (Unix seconds; None: about now). It may be behind the last claim."""
-        self._version += 1
+        self._version, self.is_used = self._version + 1, True
         group: Group = level[:2]
         if group not in self.levels and len(self.levels) >= MAX_LEVELS:
             self._forget(next(iter(self.levels)))  # a survey finds it again
@@ -77,6 +79,10 @@ class GroupTurns:
         levels[level.priority] = known_s if begin_s is None or known_s is None else min(known_s, begin_s)
         if group not in self._closed:
             self._ready.setdefault(level.topic, {})[group] = self._version
+
+    def use(self) -> None:
+        """There is a job of a group."""
+        self.is_used = True
 
     def want_survey(self) -> None:
         """There may be work, or room, that no message has named."""

@@ -12,9 +12,8 @@ import structlog
 
 from pulse.errors import StatementError, UnavailableError
 from pulse.store.failures import refusal_of
-from pulse.store.limit_claims import GroupLevel
 from pulse.store.recovery.epochs import WENT_BACK
-from pulse.store.rows import Claim, Ending, EndingKind, Renewal
+from pulse.store.rows import Claim, Ending, EndingKind, GroupLevel, Renewal
 from pulse.store.store import Store
 from pulse.system.failure_log import FailureLog
 from pulse_actors.dispatcher.claims.cursors import LevelStart

@@ -13,8 +13,8 @@ import structlog
 
 from pulse.errors import StatementTimeoutError, UnavailableError
 from pulse.store.failures import ran_too_long
-from pulse.store.limit_claims import Blocked, GroupLevel
-from pulse.store.rows import Claim, Level
+from pulse.store.limit_claims import Blocked
+from pulse.store.rows import Claim, GroupLevel, Level
 from pulse.store.store import Store
 from pulse_actors.dispatcher.claims.cursors import FEW_TOPICS, LEVELS_MAX, SURVEY, LevelStart
 from pulse_actors.dispatcher.claims.doubts import InDoubtClaims
@@ -215,7 +215,8 @@ class ClaimLoop:
         turns = self._turns.starts(plan.topics, time.monotonic()) if self._turns.levels else []
         if topics and (starts is None or window is not None):  # a claim that looks everywhere has no part for them
             return ClaimRange(plan, topics, starts, turns=[], version=version, is_followed=bool(turns))
-        return ClaimRange(plan, topics, starts, turns=turns, version=version, turns_version=self._turns.begin())
+        turns_version = self._turns.begin() if turns else 0
+        return ClaimRange(plan, topics, starts, turns=turns, version=version, turns_version=turns_version)
 
     def _starts(self, topics: tuple[str, ...], window: int | None, *, full: bool) -> list[LevelStart] | None:
         """Where the claim of *topics* begins; None: everything, from the start."""

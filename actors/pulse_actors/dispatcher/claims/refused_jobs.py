@@ -21,9 +21,8 @@ import structlog
 
 from pulse.errors import StatementError, UnavailableError
 from pulse.store.failures import IN_VAIN
-from pulse.store.limit_claims import GroupLevel
 from pulse.store.recovery.set_aside import SetAside, Suspect
-from pulse.store.rows import Level
+from pulse.store.rows import GroupLevel, Level
 from pulse.store.store import Store
 from pulse_actors.dispatcher.claims.cursors import LevelStart
 from pulse_actors.dispatcher.claims.doubts import InDoubtClaims

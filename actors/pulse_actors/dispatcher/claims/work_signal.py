@@ -10,8 +10,7 @@ from typing import Final
 
 import anyio
 
-from pulse.store.limit_claims import GroupLevel, level_of
-from pulse.store.rows import Ended, Level
+from pulse.store.rows import Ended, GroupLevel, Level, level_of
 from pulse_actors.dispatcher.claims.cross_host import CrossHostHints
 from pulse_actors.dispatcher.claims.cursors import Cursors
 from pulse_actors.dispatcher.claims.group_turns import GroupTurns
@@ -102,8 +101,10 @@ class WorkSignal:
         else:
             self.wake()
 
-    def wake_recent(self, delay_s: float = 0.0) -> None:
-        """Work is due now or in *delay_s*, at an unknown level."""
+    def wake_recent(self, delay_s: float = 0.0, *, has_groups: bool = False) -> None:
+        """Work is due now or in *delay_s*, at an unknown level, maybe of a group."""
+        if has_groups:
+            self.turns.use()
         if delay_s <= 0:
             self.cursors.want_recent()
             self.turns.want_survey()
@@ -202,7 +203,8 @@ class WorkSignal:
         for level in passed:
             if level is None:
                 self.cursors.want_recent()
-                self.turns.want_survey()
+                if self.turns.is_used or self.turns.limits:
+                    self.turns.want_survey()
             else:
                 self._learn(level)
         return bool(passed)

@@ -14,11 +14,10 @@ from pulse import protocol
 from pulse.common.ids import hex_digits
 from pulse.errors import BadRequestError, ConflictError, NotFoundError, StatementError, UnavailableError
 from pulse.job import Status
-from pulse.store.limit_claims import GroupLevel, level_of
 from pulse.store.operators.transaction import Acting
 from pulse.store.reading.jobs import STATUSES
 from pulse.store.reading.listing import JobFilter
-from pulse.store.rows import Canceled, Level, Wake
+from pulse.store.rows import Canceled, GroupLevel, Level, Wake, level_of
 from pulse.system import processes
 from pulse_actors.dispatcher.context import Answer, RequestContext, no_such
 from pulse_actors.dispatcher.diagnosis.facts import facts_of

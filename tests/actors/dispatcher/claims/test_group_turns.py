@@ -7,8 +7,8 @@ from typing import Final
 
 import pytest
 
-from pulse.store.limit_claims import Blocked, GroupHead, GroupLevel
-from pulse.store.rows import Claim
+from pulse.store.limit_claims import Blocked, GroupHead
+from pulse.store.rows import Claim, GroupLevel
 from pulse_actors.dispatcher.claims import group_turns
 from pulse_actors.dispatcher.claims.cursors import BACK_S
 from pulse_actors.dispatcher.claims.group_turns import FIRST, NEVER, GroupTurns

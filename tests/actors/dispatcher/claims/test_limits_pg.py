@@ -13,8 +13,8 @@ import pytest
 
 from pulse.errors import StatementError
 from pulse.protocol.messages import Result
-from pulse.store.limit_claims import Blocked, GroupLevel
-from pulse.store.rows import Claim, Ending, EndingKind, Level
+from pulse.store.limit_claims import Blocked
+from pulse.store.rows import Claim, Ending, EndingKind, GroupLevel, Level
 from pulse.store.store import Store
 from pulse_actors.dispatcher.claims.group_turns import GroupStart
 from pulse_actors.dispatcher.workers.records import RegisteredWorker

@@ -18,11 +18,10 @@ from structlog.testing import capture_logs
 
 from pulse.errors import StatementError, StatementTimeoutError, UnavailableError
 from pulse.store.connections.pool import Target
-from pulse.store.limit_claims import GroupLevel
 from pulse.store.operators.policies import LivePolicy
 from pulse.store.recovery.epochs import WENT_BACK
 from pulse.store.recovery.set_aside import Suspect
-from pulse.store.rows import Claim, Level
+from pulse.store.rows import Claim, GroupLevel, Level
 from pulse.store.store import Store
 from pulse_actors.dispatcher.claims import handout
 from pulse_actors.dispatcher.claims import loop as claiming

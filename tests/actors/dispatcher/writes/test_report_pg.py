@@ -18,8 +18,7 @@ from pulse.errors import StatementError, UnavailableError
 from pulse.protocol import Result
 from pulse.store.connections.pool import SERVER_SETTINGS, Target
 from pulse.store.failures import IN_VAIN
-from pulse.store.limit_claims import GroupLevel
-from pulse.store.rows import Ended, Ending, EndingKind, Level
+from pulse.store.rows import Ended, Ending, EndingKind, GroupLevel, Level
 from pulse.store.store import Store
 from pulse_actors.dispatcher.workers.records import HeldJob, RegisteredWorker
 from pulse_actors.dispatcher.writes import report as writing

@@ -14,9 +14,9 @@ from typing import Any, Final, TypeAlias
 import asyncpg
 import pytest
 
-from pulse.store.limit_claims import Blocked, GroupLevel, LimitClaims
+from pulse.store.limit_claims import Blocked, LimitClaims
 from pulse.store.operators.limits import LimitStore
-from pulse.store.rows import Claim, Completion, Ending, EndingKind
+from pulse.store.rows import Claim, Completion, Ending, EndingKind, GroupLevel
 from pulse.store.store import Store
 from tests.support.slow_gate import Held, held
 from tests.support.store.helpers import LEASE_S, TOPIC, WORKER, Sql, at, fence, forge, holding, job

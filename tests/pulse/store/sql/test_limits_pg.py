@@ -7,8 +7,8 @@ from typing import Final
 
 import pytest
 
-from pulse.store.limit_claims import Blocked, GroupHead, GroupLevel
-from pulse.store.rows import Claim, Completion, Ending, EndingKind, Level
+from pulse.store.limit_claims import Blocked, GroupHead
+from pulse.store.rows import Claim, Completion, Ending, EndingKind, GroupLevel, Level
 from pulse.store.store import Store
 from tests.support.store.helpers import LEASE_S, NOW, TOPIC, WAITING, WORKER, Sql, at, fence, forge, job, read
 
