@@ -55,8 +55,7 @@ def facts(job: JobInfo, now_s: float) -> Iterator[tuple[str, Cell]]:
         yield "timeout", Cell(duration(job.timeout_s))
     if job.schedule_id is not None:
         yield "schedule", Cell(str(UUID(bytes=job.schedule_id)))
-    if job.unique_key is not None:
-        yield "unique key", foreign(f"{job.unique_key} ({unique_text(job)})")
+    yield from _keys(job)
     for label, moment_s in (("occurrence", job.occurrence), ("submitted", job.submitted_at)):
         if moment_s is not None:
             yield label, moment(moment_s, now_s)
@@ -74,6 +73,13 @@ def facts(job: JobInfo, now_s: float) -> Iterator[tuple[str, Cell]]:
         if job.lease_until is not None:
             yield "lease until", moment(job.lease_until, now_s)
     yield from _end(job, now_s)
+
+
+def _keys(job: JobInfo) -> Iterator[tuple[str, Cell]]:
+    if job.group_key is not None:
+        yield "group", foreign(job.group_key)
+    if job.unique_key is not None:
+        yield "unique key", foreign(f"{job.unique_key} ({unique_text(job)})")
 
 
 def _end(job: JobInfo, now_s: float) -> Iterator[tuple[str, Cell]]:

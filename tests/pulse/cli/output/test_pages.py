@@ -246,7 +246,11 @@ class TestJobs:
         """And whether it still has it; nothing where there is none."""
         shown = {label: cell.text for label, cell in facts(job(unique_key="k\n", **columns), NOW_S)}
         assert shown["unique key"] == f"k\\n ({text})"
-        assert "unique key" not in dict(facts(job(status="PENDING"), NOW_S))
+        assert not {"unique key", "group"} & dict(facts(job(status="PENDING"), NOW_S)).keys()
+
+    def test_its_group(self) -> None:
+        shown = {label: cell.text for label, cell in facts(job(status="PENDING", group_key="g\n"), NOW_S)}
+        assert shown["group"] == "g\\n"
 
     def test_facts_of_a_completed_job(self) -> None:
         """Where it ran, when, and for how long."""

@@ -203,10 +203,12 @@ async def test_a_job_that_nobody_takes_looks_wrong(code: str, looks: str) -> Non
     assert f'<section class="{looks}">' in (await at.ask("GET", f"/jobs/{JOB}")).text
 
 
-async def test_a_unique_key_is_shown() -> None:
-    keyed = job(status="PENDING", unique_key="doc:<42>", unique_until="start", attempts=0)
+async def test_its_keys_are_shown() -> None:
+    keyed = job(status="PENDING", unique_key="doc:<42>", unique_until="start", attempts=0, group_key="tenant<7>")
     at = browser(Told(jobs_get={"job": keyed}, jobs_why={}, status={}))
-    assert "doc:&lt;42&gt; (until it starts)" in (await at.ask("GET", f"/jobs/{JOB}")).text
+    page = (await at.ask("GET", f"/jobs/{JOB}")).text
+    assert "doc:&lt;42&gt; (until it starts)" in page
+    assert "tenant&lt;7&gt;" in page
 
 
 async def test_parts_of_a_job() -> None:
