@@ -65,6 +65,8 @@ def test_a_topic_goes_by_another_limit(system: System, client: Peer, topic: str)
     ("limits.unset", {"group_key": "g"}, "not_found", 'that differs for the group "g"'),
     ("limits.list", {"after": "3x"}, "bad_request", "after is '3x'; the cursor of a page is allowed"),
     ("limits.list", {"after": "9:abc"}, "bad_request", "after is '9:abc'; the cursor of a page is allowed"),
+    ("limits.list", {"after": "\u0662:abc"}, "bad_request", "the cursor of a page is allowed"),
+    ("limits.list", {"after": "x:abc"}, "bad_request", "after is 'x:abc'; the cursor of a page is allowed"),
     ("limits.list", {"after": "0:abc"}, "bad_request", "after is '0:abc'; the cursor of a page is allowed"),
 ])  # fmt: skip
 def test_what_is_refused(client: Peer, topic: str, kind: str, body: dict[str, Any], code: str, said: str) -> None:
