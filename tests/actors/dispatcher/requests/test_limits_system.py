@@ -9,7 +9,7 @@ from typing import Any, Final
 import psycopg
 import pytest
 
-from tests.support.systems.system import Peer, System
+from tests.support.systems.system import Peer, System, new_job
 from tests.support.waiting import until
 
 pytestmark = [pytest.mark.postgres, pytest.mark.process, pytest.mark.system]
@@ -54,6 +54,31 @@ def test_a_topic_goes_by_another_limit(system: System, client: Peer, topic: str)
     client.call("topics.unset", topic=topic, options=["limit"])
     assert rows_of(client, limit)[None]["topics"] == [limit]
     client.call("limits.unset", name=limit)
+
+
+def test_a_change_counts_from_the_next_start_on(system: System, client: Peer, topic: str) -> None:
+    """Of the limit that the topic names: raised, it wakes the claims, and without it nothing is limited."""
+    limit = f"of {topic}"
+    client.call("limits.set", name=limit, policy={"concurrency": 1})
+    client.call("topics.set", topic=topic, policy={"limit": limit})
+    with system.worker("limited", topics=[topic]) as worker:
+        jobs = client.submit(*(new_job(topic=topic) for _ in range(4)))
+        started = [bytes(job[0]) for job in worker.jobs(1)]
+        for change in ("set", "unset"):
+            waiting = next(job for job in jobs if job not in started)
+            until(lambda: _reason(client, waiting) == "limit_full", "its limit is full")  # noqa: B023 - called here
+            assert rows_of(client, limit)[None]["running"] == len(started)
+            policy = {"policy": {"concurrency": 2}} if change == "set" else {}
+            client.call(f"limits.{change}", name=limit, **policy)
+            started += [bytes(job[0]) for job in worker.jobs(1 if change == "set" else 2)]
+        assert sorted(started) == sorted(jobs)
+        worker.done(*((job, 1) for job in jobs))
+    client.call("topics.unset", topic=topic)
+
+
+def _reason(client: Peer, job: bytes) -> str:
+    code: str = client.call("jobs.why", id=job)["reasons"][0]["code"]
+    return code
 
 
 @pytest.mark.parametrize(("kind", "body", "code", "said"), [
