@@ -75,11 +75,9 @@ async def declare_limits(on: RequestContext, body: protocol.LimitsDeclare) -> An
 async def _declare(limits: LimitStore, name: str, policy: Mapping[str, object], by: str) -> None:
     """All processes of a pool declare the same at once: the first changes it, and the others wait for the row here."""
     await limits.declared(name, by)
-    row = await limits.get(name)
-    if not _has_policy(row, policy):
+    if not _has_policy(await limits.get(name), policy):
         await limits.set(name, policy)
-    if row is None:
-        await limits.declared(name, by)
+        await limits.declared(name, by)  # there may have been none before
 
 
 def _is_same(row: Mapping[str, Any] | None, policy: Mapping[str, object]) -> bool:

@@ -9,7 +9,7 @@ from typing import Any, Final
 import psycopg
 import pytest
 
-from tests.support.systems.system import Peer, System
+from tests.support.systems.system import Peer, System, new_job
 from tests.support.waiting import until
 
 pytestmark = [pytest.mark.postgres, pytest.mark.process, pytest.mark.system]
@@ -56,6 +56,31 @@ def test_a_topic_goes_by_another_limit(system: System, client: Peer, topic: str)
     client.call("limits.unset", name=limit)
 
 
+def test_a_change_counts_from_the_next_start_on(system: System, client: Peer, topic: str) -> None:
+    """Of the limit that the topic names: raised, it wakes the claims, and without it nothing is limited."""
+    limit = f"of {topic}"
+    client.call("limits.set", name=limit, policy={"concurrency": 1})
+    client.call("topics.set", topic=topic, policy={"limit": limit})
+    with system.worker("limited", topics=[topic]) as worker:
+        jobs = client.submit(*(new_job(topic=topic) for _ in range(4)))
+        started = [bytes(job[0]) for job in worker.jobs(1)]
+        for change in ("set", "unset"):
+            waiting = next(job for job in jobs if job not in started)
+            until(lambda: _reason(client, waiting) == "limit_full", "its limit is full")  # noqa: B023 - called here
+            assert rows_of(client, limit)[None]["running"] == len(started)
+            policy = {"policy": {"concurrency": 2}} if change == "set" else {}
+            client.call(f"limits.{change}", name=limit, **policy)
+            started += [bytes(job[0]) for job in worker.jobs(1 if change == "set" else 2)]
+        assert sorted(started) == sorted(jobs)
+        worker.done(*((job, 1) for job in jobs))
+    client.call("topics.unset", topic=topic)
+
+
+def _reason(client: Peer, job: bytes) -> str:
+    code: str = client.call("jobs.why", id=job)["reasons"][0]["code"]
+    return code
+
+
 @pytest.mark.parametrize(("kind", "body", "code", "said"), [
     ("limits.set", {"policy": {}}, "bad_request", "nothing to set for limit"),
     ("limits.set", {"policy": {"tries": 1}}, "bad_request", 'unknown option "tries" of limit'),
@@ -65,6 +90,8 @@ def test_a_topic_goes_by_another_limit(system: System, client: Peer, topic: str)
     ("limits.unset", {"group_key": "g"}, "not_found", 'that differs for the group "g"'),
     ("limits.list", {"after": "3x"}, "bad_request", "after is '3x'; the cursor of a page is allowed"),
     ("limits.list", {"after": "9:abc"}, "bad_request", "after is '9:abc'; the cursor of a page is allowed"),
+    ("limits.list", {"after": "\u0662:abc"}, "bad_request", "the cursor of a page is allowed"),
+    ("limits.list", {"after": "x:abc"}, "bad_request", "after is 'x:abc'; the cursor of a page is allowed"),
     ("limits.list", {"after": "0:abc"}, "bad_request", "after is '0:abc'; the cursor of a page is allowed"),
 ])  # fmt: skip
 def test_what_is_refused(client: Peer, topic: str, kind: str, body: dict[str, Any], code: str, said: str) -> None:
