@@ -36,6 +36,8 @@ class Size:
         soak_s: Length of `soak`.
         soak_rate: Jobs per second that it is given.
         two_jobs: Of `two`.
+        groups: In `limits`.
+        rate_s: How long `limits` watches a rate.
     """
 
     drain_jobs: int = 200_000
@@ -59,11 +61,15 @@ class Size:
     soak_s: float = 600.0
     soak_rate: int = 12_000
     two_jobs: int = 200_000
+    groups: int = 10_000
+    rate_s: float = 10.0
 
 
 MOST: Final = 1e9
 DEFAULT: Final = Size()
-FULL: Final = replace(DEFAULT, steady_s=60.0, bare_s=20.0, latency_jobs=1000, loaded_s=20.0, completed=10_000_000)
+FULL: Final = replace(
+    DEFAULT, steady_s=60.0, bare_s=20.0, latency_jobs=1000, loaded_s=20.0, completed=10_000_000, rate_s=60.0
+)
 TINY: Final = Size(
     drain_jobs=3000,
     sql_rows=500,
@@ -86,6 +92,8 @@ TINY: Final = Size(
     soak_s=3.0,
     soak_rate=2000,
     two_jobs=3000,
+    groups=200,
+    rate_s=1.0,
 )
 SIZES: Final[Mapping[str, Size]] = {"default": DEFAULT, "full": FULL, "tiny": TINY}
 _WHOLE: Final[Mapping[str, bool]] = {

@@ -17,7 +17,8 @@ import click
 from pulse.cli.server import current_server
 from pulse.common.text import cut, printable, shell_word, similar_names
 from pulse.errors import BadRequestError, NotFoundError, PulseError
-from pulse.protocol.answers import JobPageAnswer, SchedulePageAnswer, Worker, WorkerList, read
+from pulse.protocol.answers import JobPageAnswer, Worker, WorkerList, read
+from pulse.protocol.schedules import SchedulePageAnswer
 
 T = TypeVar("T")
 IdWord: TypeAlias = bytes | str  # a whole id; or else what a person typed for one
@@ -135,6 +136,17 @@ def warn_of_topic(topic: str, *, if_similar: bool = False) -> None:
         if alike or not if_similar:
             who = f"no job waits or runs in topic {shell_word(topic)}, and no worker here serves it"
             _warn(who + (f"; similar topics: {', '.join(map(shell_word, alike))}" if alike else ""))
+
+
+def warn_of_limit(name: str) -> None:
+    """Warn if there is no such limit: its name may be misspelled, or it is still to be set."""
+    from pulse.protocol.limits import LimitPageAnswer
+
+    with contextlib.suppress(PulseError):
+        body = {"name": name, "limit": 1}
+        found = read(LimitPageAnswer, current_server().ask("limits.list", body, repeatable=True, timeout_s=_ASIDE_S))
+        if not found.limits:
+            _warn(f"there is no limit {shell_word(name)} yet: until there is, nothing limits the topic")
 
 
 def warn_of_handler(name: str) -> None:

@@ -22,11 +22,14 @@ from pulse.common.json_text import JsonValue
 from pulse.common.text import one_line
 from pulse.errors import ProtocolError, UnhandledNameWarning
 from pulse.job import HistoryEntry, Job, Schedule, Status
+from pulse.limit import Limit
 from pulse.protocol import answers
 from pulse.protocol.answers import Stack
+from pulse.protocol.limits import LimitPageAnswer, OneLimit
+from pulse.protocol.schedules import PreviewAnswer, ScheduleInfo, SchedulePageAnswer
 from pulse.protocol.stats import Stats
 
-__all__ = ["Changed", "JobPage", "Reason", "SchedulePage", "Stack", "Why"]
+__all__ = ["Changed", "JobPage", "LimitPage", "Reason", "SchedulePage", "Stack", "Why"]
 
 _ID_BYTES: Final = 16
 Body: TypeAlias = Mapping[str, object]
@@ -51,6 +54,18 @@ class SchedulePage:
     """Schedules, newest first; ``next`` is the cursor of the page behind it, None on the last one."""
 
     schedules: tuple[Schedule, ...]
+    next: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class LimitPage:
+    """
+    Limits and groups that differ, by name and group.
+
+    ``next`` is the cursor of the page behind it, None on the last one.
+    """
+
+    limits: tuple[Limit, ...]
     next: str | None
 
 
@@ -119,8 +134,19 @@ def schedule(body: Body) -> Schedule:
 
 def schedule_page(body: Body) -> SchedulePage:
     """The answer to schedules.list."""
-    page = answers.read(answers.SchedulePageAnswer, body)
+    page = answers.read(SchedulePageAnswer, body)
     return SchedulePage(tuple(map(_schedule, page.schedules)), page.next)
+
+
+def limit(body: Body) -> Limit:
+    """The answer to limits.set and unset."""
+    return _record(Limit, answers.read(OneLimit, body).limit)
+
+
+def limit_page(body: Body) -> LimitPage:
+    """The answer to limits.list."""
+    page = answers.read(LimitPageAnswer, body)
+    return LimitPage(tuple(_record(Limit, one) for one in page.limits), page.next)
 
 
 def one_id(body: Body) -> UUID:
@@ -130,7 +156,7 @@ def one_id(body: Body) -> UUID:
 
 def times(body: Body) -> list[datetime]:
     """The answer to schedules.preview: in the time zone of the schedule, where this machine knows it."""
-    preview = answers.read(answers.PreviewAnswer, body)
+    preview = answers.read(PreviewAnswer, body)
     zone = _zone(preview.timezone)
     return [_time(one).astimezone(zone) for one in preview.times]
 
@@ -200,7 +226,7 @@ def _job(told: answers.JobInfo) -> Job:
     return _record(Job, told)
 
 
-def _schedule(told: answers.ScheduleInfo) -> Schedule:
+def _schedule(told: ScheduleInfo) -> Schedule:
     return _record(Schedule, told)
 
 
@@ -250,11 +276,12 @@ _BY_TYPE: Final[Mapping[str, Reader]] = {
     "JsonValue": json_text.loads,
     "Status": Status,
     "tuple[HistoryEntry, ...]": _history,
+    "tuple[str, ...]": tuple,
     **dict.fromkeys(("str", "int", "float", "bool", "Mapping[str, str]"), _same),
 }
 _READERS: Final[Mapping[type[Any], Sequence[tuple[str, Reader]]]] = {
     kind: [(field.name, _BY_TYPE[str(field.type).removesuffix(" | None")]) for field in fields(kind)]
-    for kind in (Job, HistoryEntry, Schedule)
+    for kind in (Job, HistoryEntry, Schedule, Limit)
 }
 
 

@@ -20,7 +20,10 @@ from pulse.job import Schedule
 
 __all__ = ["ScheduleChanges", "ScheduleOptions"]
 
-UNSETTABLE: Final = ("topic", "timezone", "max_attempts", "timeout_s", "starts_at", "ends_at", "jitter_s")
+UNSETTABLE: Final = (
+    "topic", "timezone", "max_attempts", "timeout_s", "starts_at", "ends_at", "jitter_s",
+    "group_key", "unique", "unique_until", "on_conflict",
+)  # fmt: skip
 
 
 class ScheduleOptions(ScheduleRules, total=False):

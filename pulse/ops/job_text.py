@@ -11,6 +11,7 @@ import msgspec
 from pulse.common.text import printable
 from pulse.job import TERMINAL, handler_process, keeps_unique_key
 from pulse.protocol.answers import AttemptInfo, JobInfo
+from pulse.protocol.schedules import ScheduleInfo
 
 _INDENT: Final = 2
 
@@ -42,6 +43,11 @@ def unique_text(job: JobInfo) -> str:
     if job.status in TERMINAL or not keeps_unique_key(job.unique_until, job.attempts):
         return "given away"
     return f"until it {job.unique_until}s"
+
+
+def key_words(schedule: ScheduleInfo) -> str:
+    """What the unique key of *schedule* does."""
+    return f"until a job {schedule.unique_until or 'end'}s, else {schedule.on_conflict or 'skip'}"
 
 
 def _signal_name(number: int) -> str:

@@ -24,9 +24,11 @@ Who may send what, and when, is the table ``ALLOWED`` in ``kinds``: role -> kind
 - fields: types of fields, with their lengths and ranges
 - frames: bytes to frames and back
 - kinds: which peer may send which kind of frame, and the type of its body
+- limits: the answers about limits of jobs
 - messages: the messages between worker and dispatcher
 - requests: the body of each request of a client
 - roles: which role each kind of request needs
+- schedules: the answers about schedules
 - stats: the answer to `stats`: counts, rates and durations by topic
 """
 
@@ -86,6 +88,11 @@ from pulse.protocol.requests import (
     JobsErrors,
     JobsFind,
     JobsList,
+    LimitDeclared,
+    LimitsDeclare,
+    LimitSet,
+    LimitsList,
+    LimitUnset,
     LogsRequest,
     NoBody,
     ScheduleCreate,
@@ -146,6 +153,11 @@ __all__ = [
     "JobsErrors",
     "JobsFind",
     "JobsList",
+    "LimitDeclared",
+    "LimitSet",
+    "LimitUnset",
+    "LimitsDeclare",
+    "LimitsList",
     "LogsRequest",
     "NoBody",
     "Report",

@@ -18,6 +18,7 @@ from msgspec import Struct
 from pulse.common.invalid_field import invalid_field
 from pulse.errors import ProtocolError
 from pulse.protocol.fields import Id
+from pulse.protocol.schedules import ScheduleInfo
 from pulse.protocol.stats import JobCounts, LimitStats
 
 KindT = TypeVar("KindT", bound=Struct)
@@ -47,7 +48,6 @@ class Stack(Struct, frozen=True):
     Attributes:
         worker: Identity of the worker that holds the job, as the dispatcher sees it; ``pid`` is its process.
         stack: The stacks of all threads of that process, as faulthandler prints them.
-
     """
 
     worker: str
@@ -104,6 +104,7 @@ class JobInfo(Struct, frozen=True):
     locked_by: str | None = None
     ran_by: str | None = None
     schedule_id: Id | None = None
+    group_key: str | None = None
     unique_key: str | None = None
     unique_until: str | None = None
     history: list[AttemptInfo] = []
@@ -157,60 +158,10 @@ class ActionPage(Struct, frozen=True):
     next: str | None = None
 
 
-class ScheduleInfo(Struct, frozen=True):
-    """A row of pulse.schedules; ``revision`` counts its changes."""
-
-    id: Id
-    name: str = ""
-    kind: str = ""
-    topic: str | None = None
-    args: str | None = None
-    concealed: bool = False  # args are hidden from the reader
-    omitted: list[str] = []
-    cron: str | None = None
-    timezone: str | None = None
-    every_s: float | None = None
-    run_at: float | None = None
-    next_run_at: float | None = None
-    last_run_at: float | None = None
-    created_at: float | None = None
-    paused: bool = False
-    priority: int = 0
-    max_attempts: int | None = None
-    timeout_s: float | None = None
-    due_at: float | None = None
-    following_run_at: float | None = None
-    starts_at: float | None = None
-    ends_at: float | None = None
-    jitter_s: float = 0.0
-    catch_up: str = "latest"
-    overlap: str = "allow"
-    key: str | None = None
-    declared_by: str | None = None
-    undeclared_at: float | None = None
-    waiting: int = 0
-    error: str | None = None
-    revision: int = 0
-
-
 class Identity(Struct, frozen=True):
     """The id of what was made, or deleted."""
 
     id: Id
-
-
-class PreviewAnswer(Struct, frozen=True):
-    """When a schedule occurs next."""
-
-    times: list[float]
-    timezone: str = "UTC"
-
-
-class SchedulePageAnswer(Struct, frozen=True):
-    """Some schedules, and the cursor behind them."""
-
-    schedules: list[ScheduleInfo]
-    next: str | None = None
 
 
 class PauseInfo(Struct, frozen=True):

@@ -17,7 +17,7 @@ from pulse.common.version import VERSION
 from pulse.errors import NobodyAnswersError, PulseError, UnavailableError
 from pulse.ops import worker_text
 from pulse.ops.doctor.checks import CHECKS
-from pulse.ops.job_text import unique_text, where
+from pulse.ops.job_text import key_words, unique_text, where
 from pulse.protocol.roles import Access
 from pulse.ui.auth.rules import HEADERS, own_path
 from pulse.ui.data.poller import SystemSnapshot
@@ -31,6 +31,7 @@ NAVIGATION: Final = (
     ("/jobs", "Jobs", "j"),
     ("/dead", "Dead letters", "d"),
     ("/topics", "Topics", "t"),
+    ("/limits", "Limits", "l"),
     ("/schedules", "Schedules", "s"),
     ("/workers", "Workers", "w"),
     ("/actors", "Actors", "a"),
@@ -61,6 +62,7 @@ def _environment() -> Environment:
         "trace": formatting.trace,
         "where": where,
         "held_key": unique_text,
+        "key_words": key_words,
         "foreign": formatting.foreign,
         "isotime": formatting.iso,
         "json_block": formatting.json_block,

@@ -17,7 +17,7 @@ from tests.support.systems.system_kit import PATHS, ROOT
 pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.system, pytest.mark.rest]
 
 DEADLINE_S: Final = 100.0
-SCENES: Final = ("drain", "cpu", "submit", "calls", "imports")
+SCENES: Final = ("drain", "cpu", "submit", "calls", "imports", "limits")
 PROCESSES: Final = ("all together", "postgres", "dispatcher", "worker", "others")
 
 
@@ -40,6 +40,7 @@ def test_smallest_form(tmp_path: Path) -> None:
     for one in figures.values():
         check_figure(one)
     assert figures["drain of 3,000 jobs"]["against"] == "bare SQL loop"
+    assert 0.5 < figures["starts under a rate of 100 a second, 1 s"]["ratio_median"] < 1.2  # a burst of ten, and noise
     assert {f"CPU, {name}" for name in PROCESSES} < set(figures)
     assert "| drain of 3,000 jobs |" in bench("table", str(path), str(path)).stdout
 

@@ -30,6 +30,10 @@ HOLD: Final = (
     Variant("epoch", ("RESTARTS=1", "TICKS=2"), floor=50_000),
     Variant("epoch", ("JOINS",), floor=10_000),
     Variant("epoch", ("IN_PLACE", "TICKS=2"), floor=10_000),
+    Variant("limits", floor=40_000),
+    Variant("limits", ("CHANGES=3",), floor=100_000),
+    Variant("limits", ("CHANGES=1", "CLAIMS=3"), floor=500_000),
+    Variant("limits", ("SEQUENCE", "CLAIMS=3"), floor=8_000),
 )
 
 BREAK: Final = (
@@ -115,4 +119,10 @@ BREAK: Final = (
     Variant("epoch", ("LOOKS_AT_PAIRS_ONLY",), "no_attempt_waits_for_its_lease"),
     Variant("epoch", ("CUTS=1", "GATE_WITHOUT_END"), "every_job_ends"),
     Variant("epoch", ("JUMP_IS_CHARGED",), "a_lost_attempt_is_not_charged"),
+    # Limits: old snapshots, and claims that do not know the limit yet.
+    Variant("limits", ("CLAIMS_ARE_NOT_COMPARED",), "no_more_run_than_the_limit"),
+    Variant("limits", ("ROW_IS_NOT_LOCKED",), "no_more_run_than_the_limit"),
+    Variant("limits", ("TABLE_IS_NOT_LOCKED",), "what_runs_is_counted"),
+    Variant("limits", ("SEQUENCE", "HEAD_IS_SKIPPED"), "a_sequence_is_in_order"),
+    Variant("limits", ("SEQUENCE", "SEQUENCE_WITHOUT_SLOT"), "a_sequence_is_in_order"),
 )

@@ -15,7 +15,7 @@ from typing import Final
 import anyio
 import structlog
 
-from pulse.errors import BadRequestError, StatementError
+from pulse.errors import StatementError
 from pulse.protocol.bus import CanceledJobs, HintEvent, ReadyJobs, hint
 from pulse.store.failures import IN_VAIN
 from pulse.store.operators.schedules import SCHEDULES_CHANNEL
@@ -24,7 +24,8 @@ from pulse.store.store import Store
 from pulse_actors.runtime.actor import Runtime, Turn, TurnResult, database_status
 from pulse_actors.runtime.bus import Hint
 from pulse_actors.runtime.pg_listen import listen
-from pulse_actors.scheduler.catchup import firing_of, reckoned_of
+from pulse_actors.scheduler.catchup import firings_of, reckoned_of
+from pulse_actors.scheduler.unique import UniqueFirings
 from pulse_actors.shared.row_writes import spread
 
 FIRE_LIMIT: Final = 500  # of one statement; repeated until none is due
@@ -50,6 +51,7 @@ class Scheduler:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._schedules = store.schedules
+        self._unique = UniqueFirings(store.schedules)
         self._ready = False
         self._wait_s = WAIT_S
         self._canceled: list[bytes] = []
@@ -64,7 +66,7 @@ class Scheduler:
     async def turn(self, turn: Turn) -> TurnResult:
         """Fire all that is due and compute what comes after; then pause until the next."""
         end_s = turn.now_s + TURN_S
-        work = await self._schedules.work()
+        work, in_vain = await self._look(), False
         if work.waiting:
             await self._release()
         while (_is_due(work) or work.reckon) and monotonic() <= end_s:
@@ -73,9 +75,22 @@ class Scheduler:
             elif not await self._fire():  # due schedules are refused: try later
                 if work.reckon:
                     await self._reckon()
-                return TurnResult(LOOK_S, self._hints())
-            work = await self._schedules.work()
-        return TurnResult(_pause_s(work, self._wait_s), self._hints())
+                in_vain = True
+                break
+            work = await self._look()
+        if work.unique_s is not None and work.unique_s <= 0:
+            await self._fire_unique()
+            work = await self._look()
+        return TurnResult(_pause_s(work, self._wait_s, self._unique.again_s(), in_vain=in_vain), self._hints())
+
+    async def _look(self) -> Work:
+        return await self._schedules.work(without=self._unique.later())
+
+    async def _fire_unique(self) -> None:
+        fired, passed, stuck = await self._unique.fire()
+        await self._note(stuck)
+        if fired:
+            self._tell(fired, passed)
 
     async def _release(self) -> None:
         released = False
@@ -88,21 +103,7 @@ class Scheduler:
 
     async def _fire(self) -> bool:
         """Fire due schedules; returns whether any was fired."""
-        firings, stuck = list[Firing](), list[NextOccurrences]()
-        for one in await self._due():
-            try:
-                firings.append(firing_of(one))
-            except BadRequestError as error:  # a row made by hand, a zone that tzdata lost: the others must go on
-                stuck.append(
-                    NextOccurrences(
-                        one.id,
-                        one.cursor_us,
-                        one.revision,
-                        next_us=one.cursor_us,
-                        following_us=one.following_us,
-                        error=error.message,
-                    )
-                )
+        firings, stuck = firings_of(await self._due())
         await self._note(stuck)
         refused = list[Firing]()
         self._in_vain = 0
@@ -144,12 +145,12 @@ class Scheduler:
         return fired + await self._fire_readable(firings[middle:], refused)
 
     def _tell(self, fired: list[Fired], passed: int) -> None:
-        self._ready |= any(one.verdict == "fired" and one.level is not None for one in fired)
+        self._ready |= any(one.verdict in {"fired", "replaced"} and one.level is not None for one in fired)
         self._canceled += [one.canceled for one in fired if one.canceled is not None]
         verdicts = [one.verdict for one in fired]
         log.info(
             "schedules_fired",
-            jobs=sum(one.level is not None for one in fired),
+            jobs=sum(one.level is not None and one.verdict != "replaced" for one in fired),
             **{verdict: verdicts.count(verdict) for verdict in sorted({*verdicts} - {"fired"})},
             **({"passed_over": passed} if passed else {}),
         )
@@ -184,11 +185,13 @@ def _is_due(work: Work) -> bool:
     return work.due_s is not None and work.due_s <= 0
 
 
-def _pause_s(work: Work, wait_s: float) -> float:
-    if work.reckon:
+def _pause_s(work: Work, wait_s: float, again_s: float | None = None, *, in_vain: bool = False) -> float:
+    """How long there is nothing to do; *in_vain*: what is due without a key was refused."""
+    if work.reckon and not in_vain:
         return MIN_PAUSE_S
-    longest_s = wait_s if work.waiting else LOOK_S
-    return longest_s if work.due_s is None else min(longest_s, max(MIN_PAUSE_S, work.due_s))
+    longest_s = wait_s if work.waiting and not in_vain else LOOK_S
+    due = [due_s for due_s in (None if in_vain else work.due_s, work.unique_s, again_s) if due_s is not None]
+    return min([longest_s, *(max(MIN_PAUSE_S, due_s) for due_s in due)])
 
 
 async def scheduler(runtime: Runtime) -> None:

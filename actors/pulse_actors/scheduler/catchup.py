@@ -12,6 +12,7 @@ during which everything was down.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 
@@ -49,6 +50,26 @@ def rule_of(due: Due) -> Recurrence:
     )
     rule.check_jitter()
     return rule
+
+
+def firings_of(dues: Iterable[Due]) -> tuple[list[Firing], list[NextOccurrences]]:
+    """The next steps of due schedules, and those whose times cannot be computed: the others must go on."""
+    firings, stuck = list[Firing](), list[NextOccurrences]()
+    for due in dues:
+        try:
+            firings.append(firing_of(due))
+        except BadRequestError as error:  # a row made by hand, a zone that tzdata lost
+            stuck.append(
+                NextOccurrences(
+                    due.id,
+                    due.cursor_us,
+                    due.revision,
+                    next_us=due.cursor_us,
+                    following_us=due.following_us,
+                    error=error.message,
+                )
+            )
+    return firings, stuck
 
 
 def firing_of(due: Due) -> Firing:

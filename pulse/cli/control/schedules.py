@@ -18,7 +18,9 @@ from pulse.cli.options import (
     ARGS,
     DURATION,
     DURATION_OR_ZERO,
+    GROUP,
     ID,
+    KEY,
     NAME,
     PRIORITY,
     SCHEDULE,
@@ -32,8 +34,9 @@ from pulse.cli.output.render import Cell, Column, Line, Screen, Table, foreign, 
 from pulse.cli.server import current_server
 from pulse.common.text import ago, duration, iso, printable
 from pulse.job import CATCH_UPS, OVERLAPS
-from pulse.ops.job_text import pretty
-from pulse.protocol.answers import Identity, PreviewAnswer, ScheduleInfo, SchedulePageAnswer, part, read
+from pulse.ops.job_text import key_words, pretty
+from pulse.protocol.answers import Identity, part, read
+from pulse.protocol.schedules import PreviewAnswer, ScheduleInfo, SchedulePageAnswer
 from pulse.security.codec import shown_instead
 
 _LABEL_WIDTH: Final = 11
@@ -45,18 +48,12 @@ _COLUMNS: Final = (
     Column("next", right=True),
     Column("last", right=True, leave_out=2),
 )
-
-
 _KEY: Final = Column("key", least=6, leave_out=1)  # of those that code declares, where any of them is
 _UNSET: Final = {  # option -> key of the wire
-    "topic": "topic",
-    "timezone": "timezone",
-    "max-attempts": "max_attempts",
-    "timeout": "timeout_s",
-    "starts": "starts_at",
-    "ends": "ends_at",
-    "jitter": "jitter_s",
-}
+    "topic": "topic", "timezone": "timezone", "max-attempts": "max_attempts", "timeout": "timeout_s",
+    "starts": "starts_at", "ends": "ends_at", "jitter": "jitter_s", "group": "group_key", "unique": "unique",
+    "unique-until": "unique_until", "on-conflict": "on_conflict",
+}  # fmt: skip
 
 
 class TimingOptions(TypedDict):
@@ -77,6 +74,10 @@ class _RuleOptions(TimingOptions):
     jitter: float | None
     catch_up: str | None
     overlap: str | None
+    group: str | None
+    unique: str | None
+    unique_until: str | None
+    on_conflict: str | None
 
 
 class _CreateOptions(_RuleOptions):
@@ -97,6 +98,10 @@ CommandT = TypeVar("CommandT", bound=Callable[..., object])
 def _rules(command: CommandT) -> CommandT:
     """The options that create and update have in common."""
     for option in (
+        click.option("--on-conflict", type=click.Choice(["skip", "replace"]), help="While another job has the key."),
+        click.option("--unique-until", type=click.Choice(["start", "end"]), help="How long a job keeps the key."),
+        click.option("--unique", type=KEY, metavar="KEY", help="Unique key of its jobs: one of them at a time."),
+        click.option("--group", type=GROUP, metavar="GROUP", help="Group of its jobs."),
         click.option("--overlap", type=click.Choice(OVERLAPS), help="While its earlier job is not finished."),
         click.option("--catch-up", type=click.Choice(CATCH_UPS), help="Which missed occurrences fire."),
         click.option(
@@ -315,6 +320,10 @@ def _rules_body(options: _RuleOptions) -> dict[str, object]:
         "jitter_s": options["jitter"],
         "catch_up": options["catch_up"],
         "overlap": options["overlap"],
+        "group_key": options["group"],
+        "unique": options["unique"],
+        "unique_until": options["unique_until"],
+        "on_conflict": options["on_conflict"],
     }
 
 
@@ -358,19 +367,17 @@ def facts(schedule: ScheduleInfo, now_s: float) -> Iterator[tuple[str, Cell]]:
     yield from _declaration(schedule)
     if schedule.last_run_at is not None:
         yield "last", moment(schedule.last_run_at, now_s)
-    for label, bound_s in (("starts", schedule.starts_at), ("ends", schedule.ends_at)):
-        if bound_s is not None:
-            yield label, moment(bound_s, now_s)
+    for label, time_s in (("starts", schedule.starts_at), ("ends", schedule.ends_at), ("created", schedule.created_at)):
+        if time_s is not None:
+            yield label, moment(time_s, now_s)
     if schedule.jitter_s:
         yield "jitter", Cell(f"up to {duration(schedule.jitter_s)}")
+    for label, number in (("priority", schedule.priority), ("tries", schedule.max_attempts)):
+        if number:
+            yield label, Cell(str(number))
     yield "catch up", Cell(schedule.catch_up)
     yield "overlap", Cell(schedule.overlap + (f", {schedule.waiting} wait" if schedule.waiting else ""))
-    if schedule.created_at is not None:
-        yield "created", moment(schedule.created_at, now_s)
-    if schedule.priority:
-        yield "priority", Cell(str(schedule.priority))
-    if schedule.max_attempts is not None:
-        yield "tries", Cell(str(schedule.max_attempts))
+    yield from _in_its_way(schedule, now_s)
     if schedule.timeout_s is not None:
         yield "timeout", Cell(duration(schedule.timeout_s))
     if schedule.concealed:
@@ -379,6 +386,17 @@ def facts(schedule: ScheduleInfo, now_s: float) -> Iterator[tuple[str, Cell]]:
         yield "args", Cell("too long to be shown", "dim")
     else:
         yield "args", foreign(shown_instead(schedule.args) or pretty(schedule.args))
+
+
+def _in_its_way(schedule: ScheduleInfo, now_s: float) -> Iterator[tuple[str, Cell]]:
+    if schedule.group_key is not None:
+        yield "group", foreign(schedule.group_key)
+    if schedule.unique_key is not None:
+        yield "unique key", foreign(f"{schedule.unique_key} ({key_words(schedule)})")
+    if schedule.skipped_at is not None:
+        yield "skipped", moment(schedule.skipped_at, now_s)
+    if schedule.skipped_for is not None:
+        yield "for job", Cell(str(UUID(bytes=schedule.skipped_for)))
 
 
 def _declaration(schedule: ScheduleInfo) -> Iterator[tuple[str, Cell]]:

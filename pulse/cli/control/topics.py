@@ -20,7 +20,7 @@ from pulse.cli.control.topics_page import (
     topics_table,
 )
 from pulse.cli.lazy import CONTEXT, CommandGroup, examples
-from pulse.cli.lookup import warn_of_topic
+from pulse.cli.lookup import warn_of_limit, warn_of_topic
 from pulse.cli.options import BACKOFF, DURATION, DURATION_OR_ZERO, TRIES, TextParam
 from pulse.cli.output.render import Cell, Line, Screen, foreign, write_document
 from pulse.cli.server import current_server
@@ -33,6 +33,7 @@ _UNSET: Final = {  # what it means that nobody has set it
     "timeout_s": "no limit",
     "stall_s": "no limit",
     "ageing_s": "strict order",
+    "limit": "the one with its name, if there is one",
 }
 _LABEL_WIDTH: Final = 16
 _MOST: Final = 1000  # topics that `stats` tells by themselves
@@ -48,6 +49,7 @@ class _PolicyOptions(TypedDict):
     retention: float | None
     retention_dead: float | None
     ageing: float | None
+    limit: str | None
 
 
 class _TopicOrServerParam(TextParam):
@@ -154,6 +156,7 @@ def list_groups(topic: str, limit: int, *, as_json: bool) -> None:
     epilog=examples(
         "pulse ctl topics set images --max-attempts 3 --backoff exponential:1:600",
         "pulse ctl topics set mail --backoff list:1,10,60 --timeout 30",
+        "pulse ctl topics set mail --limit api",
     ),
 )
 @click.argument("topic", type=_TOPIC)
@@ -175,6 +178,7 @@ def list_groups(topic: str, limit: int, *, as_json: bool) -> None:
 @click.option(
     "--ageing", type=DURATION_OR_ZERO, metavar="DURATION", help="Of waiting are worth one priority; 0: strict."
 )
+@click.option("--limit", type=TextParam("limit", 200), metavar="NAME", help="The limit that its jobs go by.")
 @click.option("--json", "as_json", is_flag=True, help="Print the policy as JSON.")
 def set_topic(topic: str, *, as_json: bool, **options: Unpack[_PolicyOptions]) -> None:
     """Set options of TOPIC; those that are not given stay as they are."""
@@ -186,6 +190,8 @@ def set_topic(topic: str, *, as_json: bool, **options: Unpack[_PolicyOptions]) -
         raise click.UsageError(f"nothing to set: one or more of {words} are needed.")
     _show(current_server().ask("topics.set", {"topic": topic, "policy": policy}, repeatable=True), as_json=as_json)
     _warn(topic, as_json=as_json)
+    if options["limit"] is not None and not as_json:
+        warn_of_limit(options["limit"])
 
 
 @topics.command(

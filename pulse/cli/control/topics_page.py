@@ -23,6 +23,7 @@ WORDS: Final = {  # options by the names that the wire gives them
     "retention_s": "retention",
     "retention_dead_s": "retention-dead",
     "ageing_s": "ageing",
+    "limit": "limit",
 }
 _GROUP_COLUMNS: Final = (
     Column("group", least=8),

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 SCHEDULES_CHANNEL: Final = "pulse_schedules"  # NOTIFY of pulse.create_schedule, update_schedule and resume_schedule
 MAX_HELD: Final = 100  # jobs that one schedule with overlap `queue` holds back; later occurrences are skipped
 MAX_HELD_OF_ALL: Final = 10_000  # the same with catch_up `all`: as many occurrences as it makes up for
+KEY_WAIT: Final = "50ms"  # for a transaction that has submitted the same key: most are over by then, others last long
 
 
 class ScheduleStore:
@@ -72,11 +73,18 @@ class ScheduleStore:
         async with self._pool.connection() as connection:
             return await connection.fetchrow(STATEMENTS["pause_schedule"].sql, UUID(identity), paused) is not None
 
-    async def trigger(self, identity: bytes, job_id: bytes) -> bool:
-        """Submit a job of this schedule now, beside its occurrences; False: there is no such schedule."""
+    async def trigger(self, identity: bytes, job_id: bytes) -> bytes | None:
+        """
+        Submit a job of this schedule now, beside its occurrences.
+
+        Returns:
+            Its id, or the id of the job that has the unique key; None: there is no such schedule.
+        """
         async with self._pool.connection() as connection:
-            made = await connection.fetchval(STATEMENTS["trigger_schedule"].sql, UUID(identity), UUID(job_id))
-        return made is not None
+            made: bytes | None = await connection.fetchval(
+                STATEMENTS["trigger_schedule"].sql, UUID(identity), UUID(job_id)
+            )
+        return made
 
     async def delete(self, identity: bytes) -> bool:
         """Remove a schedule; False: there was none."""
@@ -89,10 +97,21 @@ class ScheduleStore:
             rows = await connection.fetch(STATEMENTS["undeclare_schedules"].sql, declared_by, list(keys))
         return [(row["id"], row["key"]) for row in rows]
 
-    async def due(self, limit: int, *, now: datetime | None = None) -> list[Due]:
-        """Schedules that are due, the one that waits longest first."""
+    async def due(
+        self, limit: int, *, unique: bool = False, without: Sequence[bytes] = (), now: datetime | None = None
+    ) -> list[Due]:
+        """
+        Schedules that are due, the one that waits longest first.
+
+        Args:
+            limit: Most.
+            unique: Whether those with a unique key, or those without.
+            without: Leave out these.
+            now: Instead of the database's clock.
+        """
+        but = [UUID(one) for one in without]
         async with self._pool.connection() as connection:
-            rows = await connection.fetch(STATEMENTS["due_schedules"].sql, limit, now)
+            rows = await connection.fetch(STATEMENTS["due_schedules"].sql, limit, now, unique, but)
         return [_due(row) for row in rows]
 
     async def unreckoned(self, limit: int, *, now: datetime | None = None) -> list[Due]:
@@ -101,10 +120,11 @@ class ScheduleStore:
             rows = await connection.fetch(STATEMENTS["unreckoned_schedules"].sql, limit, now)
         return [_due(row) for row in rows]
 
-    async def work(self, *, now: datetime | None = None) -> Work:
-        """When there is something to do."""
+    async def work(self, *, without: Sequence[bytes] = (), now: datetime | None = None) -> Work:
+        """When there is something to do, *without* these of the schedules with a unique key."""
+        but = [UUID(one) for one in without]
         async with self._pool.connection() as connection:
-            row = await connection.fetchrow(STATEMENTS["next_schedule"].sql, now)
+            row = await connection.fetchrow(STATEMENTS["next_schedule"].sql, now, but)
         return Work(None, reckon=False, waiting=False) if row is None else Work(*row)
 
     async def fire(self, firings: Sequence[Firing], *, now: datetime | None = None) -> list[Fired]:
@@ -130,6 +150,31 @@ class ScheduleStore:
             for row in rows
             if row["verdict"] is not None
         ]
+
+    async def fire_unique(self, firing: Firing, *, now: datetime | None = None) -> Fired | None:
+        """
+        Fire a schedule with a unique key; None: its cursor was not as expected, or the key was given away just now.
+
+        Raises:
+            StatementTimeoutError: A transaction that has submitted the same key is open.
+            StatementError: It would replace a job of another handler.
+        """
+        async with self._pool.connection() as connection, connection.transaction():
+            await connection.execute(STATEMENTS["limit_key_wait"].sql, KEY_WAIT)
+            row = await connection.fetchrow(
+                STATEMENTS["fire_unique"].sql,
+                UUID(firing.schedule_id),
+                from_us(firing.cursor_us),
+                firing.revision,
+                _moment(firing.occurrence_us),
+                _moment(firing.next_us),
+                _moment(firing.following_us),
+                now,
+            )
+        if row is None:
+            return None
+        level = None if row["topic"] is None else Level(row["topic"], row["priority"])
+        return Fired(firing.schedule_id, row["verdict"], level, canceled=None)
 
     async def release(self, limit: int, *, now: datetime | None = None) -> list[Level]:
         """Release jobs that were held back until an earlier one finished; returns their topics and priorities."""
@@ -190,6 +235,10 @@ def _columns(new: NewSchedule) -> tuple[object, ...]:
         new.overlap,
         new.key,
         new.declared_by,
+        new.unique_key,
+        new.unique_until,
+        new.on_conflict,
+        new.group_key,
     )
 
 

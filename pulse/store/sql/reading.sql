@@ -8,7 +8,7 @@
 SELECT uuid_send(j.id) AS id, j.topic, j.name, j.args::text AS args, j.status::text AS status, j.priority, j.attempts, j.uncharged,
     j.max_attempts, j.crashes, j.submitted_at, j.next_run_at, j.started_at, j.completed_at, j.occurrence, j.expires_at, j.timeout_s, j.locked_by,
     j.ran_by, j.lease_until, j.progress::text AS progress, j.result::text AS result, j.last_error, uuid_send(j.schedule_id) AS schedule_id,
-    j.unique_key, j.unique_until,
+    j.group_key, j.unique_key, j.unique_until,
     ARRAY(
         SELECT ROW(uuid_send(a.job_id), a.attempt, a.worker, a.started_at, a.ended_at, a.outcome, a.error, a.exit_code,
             a.progress::text, a.cpu_s, a.peak_rss_bytes, a.stack)
@@ -222,7 +222,7 @@ ORDER BY g.number DESC, g.newest DESC;
 SELECT uuid_send(j.id) AS id, j.topic, j.name, j.args::text AS args, j.status::text AS status, j.priority, j.attempts, j.uncharged,
     j.max_attempts, j.crashes, j.submitted_at, j.next_run_at, j.started_at, j.completed_at, j.occurrence, j.expires_at, j.timeout_s, j.locked_by,
     j.ran_by, j.lease_until, j.progress::text AS progress, j.result::text AS result, j.last_error, uuid_send(j.schedule_id) AS schedule_id,
-    j.unique_key, j.unique_until
+    j.group_key, j.unique_key, j.unique_until
 FROM pulse.jobs j WHERE j.id = ANY ($1::uuid[]);
 
 
@@ -231,7 +231,7 @@ FROM pulse.jobs j WHERE j.id = ANY ($1::uuid[]);
 SELECT uuid_send(j.id) AS id, j.topic, j.name, j.status::text AS status, j.priority, j.attempts, j.uncharged,
     j.max_attempts, j.crashes, j.submitted_at, j.next_run_at, j.started_at, j.completed_at, j.occurrence, j.expires_at, j.timeout_s, j.locked_by,
     j.ran_by, j.lease_until, uuid_send(j.schedule_id) AS schedule_id,
-    j.unique_key, j.unique_until
+    j.group_key, j.unique_key, j.unique_until
 FROM pulse.jobs j WHERE j.id = ANY ($1::uuid[]);
 
 

@@ -5,11 +5,13 @@
 -- What:    a new schedule.
 -- Args:    $1 id uuid, $2 name, $3 topic, $4 args text, $5 kind, $6 cron, $7 timezone, $8 every_s, $9 run_at, $10 next_run_at,
 --          $11 priority, $12 max_attempts, $13 timeout_s, $14 following_run_at, $15 starts_at, $16 ends_at, $17 jitter_s,
---          $18 catch_up, $19 overlap, $20 key, $21 declared_by
+--          $18 catch_up, $19 overlap, $20 key, $21 declared_by, $22 unique_key, $23 unique_until, $24 on_conflict,
+--          $25 group_key
 -- Guard:   the primary key and the key: nothing is returned when one of them exists.   Returns: id.
 INSERT INTO pulse.schedules AS s (id, name, topic, args, kind, cron, timezone, every_s, run_at, next_run_at, priority, max_attempts,
-    timeout_s, following_run_at, starts_at, ends_at, jitter_s, catch_up, overlap, key, declared_by, reckon)
-VALUES ($1, $2, $3, $4::text::jsonb, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21,
+    timeout_s, following_run_at, starts_at, ends_at, jitter_s, catch_up, overlap, key, declared_by, unique_key, unique_until, on_conflict,
+    group_key, reckon)
+VALUES ($1, $2, $3, $4::text::jsonb, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25,
     $5 = 'cron' AND $10::timestamptz IS NOT NULL AND $14::timestamptz IS NULL)
 ON CONFLICT DO NOTHING
 RETURNING uuid_send(s.id) AS id;
@@ -17,16 +19,17 @@ RETURNING uuid_send(s.id) AS id;
 
 -- name: update_schedule :one
 -- What:    change a schedule; its cursor stays unless its times change.
--- Args:    as create_schedule, and $22 revision int that was read, $23 moved boolean: whether next and following are set
+-- Args:    as create_schedule, and $26 revision int that was read, $27 moved boolean: whether next and following are set
 -- Guard:   the revision: of two changes at once the second gets no row, and reads again.   Returns: id.
 UPDATE pulse.schedules s
 SET name = $2, topic = $3, args = $4::text::jsonb, kind = $5, cron = $6, timezone = $7, every_s = $8, run_at = $9, priority = $11,
     max_attempts = $12, timeout_s = $13, starts_at = $15, ends_at = $16, jitter_s = $17, catch_up = $18, overlap = $19, key = $20,
-    declared_by = $21, undeclared_at = NULL, revision = s.revision + 1, error = NULL,
-    next_run_at = CASE WHEN $23 THEN $10 ELSE s.next_run_at END,
-    following_run_at = CASE WHEN $23 THEN $14 ELSE s.following_run_at END,
-    reckon = CASE WHEN $23 THEN $10::timestamptz IS NOT NULL AND $14::timestamptz IS NULL ELSE s.reckon OR s.error IS NOT NULL END
-WHERE s.id = $1 AND s.revision = $22
+    declared_by = $21, unique_key = $22, unique_until = $23, on_conflict = $24, group_key = $25, undeclared_at = NULL,
+    revision = s.revision + 1, error = NULL,
+    next_run_at = CASE WHEN $27 THEN $10 ELSE s.next_run_at END,
+    following_run_at = CASE WHEN $27 THEN $14 ELSE s.following_run_at END,
+    reckon = CASE WHEN $27 THEN $10::timestamptz IS NOT NULL AND $14::timestamptz IS NULL ELSE s.reckon OR s.error IS NOT NULL END
+WHERE s.id = $1 AND s.revision = $26
 RETURNING uuid_send(s.id) AS id;
 
 
@@ -34,7 +37,8 @@ RETURNING uuid_send(s.id) AS id;
 -- What:    one schedule.   Args: $1 id uuid.   Guard: none: reads.   Returns: the row, or nothing.
 SELECT uuid_send(s.id) AS id, s.name, s.topic, s.args::text AS args, s.kind, s.cron, s.timezone, s.every_s, s.run_at, s.next_run_at,
     s.last_run_at, s.paused, s.priority, s.max_attempts, s.timeout_s, s.created_at, s.due_at, s.following_run_at, s.starts_at,
-    s.ends_at, s.jitter_s, s.catch_up, s.overlap, s.key, s.declared_by, s.undeclared_at, s.waiting, s.error, s.revision
+    s.ends_at, s.jitter_s, s.catch_up, s.overlap, s.key, s.declared_by, s.undeclared_at, s.waiting, s.error, s.revision,
+    s.group_key, s.unique_key, s.unique_until, s.on_conflict, s.skipped_at, uuid_send(s.skipped_for) AS skipped_for
 FROM pulse.schedules s WHERE s.id = $1;
 
 
@@ -43,7 +47,8 @@ FROM pulse.schedules s WHERE s.id = $1;
 -- Args:    $1 after created_at or NULL, $2 after id or NULL, $3 limit int.   Guard: none: reads.   Returns: the rows, in order.
 SELECT uuid_send(s.id) AS id, s.name, s.topic, s.args::text AS args, s.kind, s.cron, s.timezone, s.every_s, s.run_at, s.next_run_at,
     s.last_run_at, s.paused, s.priority, s.max_attempts, s.timeout_s, s.created_at, s.due_at, s.following_run_at, s.starts_at,
-    s.ends_at, s.jitter_s, s.catch_up, s.overlap, s.key, s.declared_by, s.undeclared_at, s.waiting, s.error, s.revision
+    s.ends_at, s.jitter_s, s.catch_up, s.overlap, s.key, s.declared_by, s.undeclared_at, s.waiting, s.error, s.revision,
+    s.group_key, s.unique_key, s.unique_until, s.on_conflict, s.skipped_at, uuid_send(s.skipped_for) AS skipped_for
 FROM pulse.schedules s
 WHERE $1::timestamptz IS NULL OR (s.created_at, s.id) < ($1, $2::uuid)
 ORDER BY s.created_at DESC, s.id DESC LIMIT $3;
@@ -85,23 +90,30 @@ SELECT pulse.delete_schedule($1) AS done;
 
 -- name: due_schedules :many
 -- What:    schedules that are due.
--- Args:    $1 limit int, $2 now
--- Guard:   none: reads; fire_schedules compares the cursor.
+-- Args:    $1 limit int, $2 now, $3 boolean: those with a unique key, which fire_unique fires; else those without; $4 ids uuid[] to
+--          leave out
+-- Guard:   none: reads; what fires them compares the cursor.
 -- Returns: id, the cursor, what the next occurrences are computed from, and the database's time.
 SELECT s.id, s.kind, s.cron, s.timezone, s.every_s, s.run_at, s.starts_at, s.ends_at, s.jitter_s, s.catch_up, s.next_run_at,
     s.following_run_at, s.reckon, s.revision, coalesce($2, clock_timestamp()) AS now
 FROM pulse.schedules s
 WHERE s.due_at <= coalesce($2, now()) AND s.next_run_at IS NOT NULL AND NOT s.paused AND s.error IS NULL
+  AND (s.unique_key IS NOT NULL) = $3 AND NOT s.id = ANY ($4::uuid[])
 ORDER BY s.due_at LIMIT $1;
 
 
 -- name: next_schedule :one
--- What:    when the scheduler has something to do.   Args: $1 now.   Guard: none: reads.
--- Returns: due_s: seconds until the next occurrence, NULL: there is none; whether something must be computed; whether jobs are held back.
+-- What:    when the scheduler has something to do.
+-- Args:    $1 now, $2 ids uuid[] of schedules with a unique key to leave out.   Guard: none: reads.
+-- Returns: due_s: seconds until the next occurrence, NULL: there is none; whether something must be computed; whether jobs are held
+--          back; unique_s: as due_s, of schedules with a unique key, which do not count there.
 SELECT (SELECT extract(epoch FROM min(s.due_at) - coalesce($1, clock_timestamp()))::float8 FROM pulse.schedules s
-        WHERE s.next_run_at IS NOT NULL AND NOT s.paused AND s.error IS NULL) AS due_s,
+        WHERE s.next_run_at IS NOT NULL AND NOT s.paused AND s.error IS NULL AND s.unique_key IS NULL) AS due_s,
     EXISTS (SELECT FROM pulse.schedules s WHERE s.reckon) AS reckon,
-    EXISTS (SELECT FROM pulse.schedules s WHERE s.waiting > 0) AS waiting;
+    EXISTS (SELECT FROM pulse.schedules s WHERE s.waiting > 0) AS waiting,
+    (SELECT extract(epoch FROM min(s.due_at) - coalesce($1, clock_timestamp()))::float8 FROM pulse.schedules s
+     WHERE s.next_run_at IS NOT NULL AND NOT s.paused AND s.error IS NULL AND s.unique_key IS NOT NULL
+       AND NOT s.id = ANY ($2::uuid[])) AS unique_s;
 
 
 -- name: fire_schedules :many
@@ -146,14 +158,18 @@ WITH due AS (
         reckon = s.kind = 'cron' AND d.next_at IS NOT NULL AND d.following_at IS NULL,
         last_run_at = CASE WHEN d.verdict IN ('fired', 'held') THEN GREATEST(s.last_run_at, d.occurrence) ELSE s.last_run_at END,
         last_job_id = CASE WHEN d.verdict = 'fired' THEN d.job_id ELSE s.last_job_id END,
+        skipped_at = CASE WHEN d.verdict IN ('skipped', 'full') THEN d.occurrence ELSE s.skipped_at END,
+        skipped_for = CASE WHEN d.verdict IN ('skipped', 'full') THEN s.last_job_id ELSE s.skipped_for END,
         waiting = s.waiting + (d.verdict = 'held')::int
     FROM judged d WHERE s.id = d.id AND s.next_run_at = d.next_run_at AND s.revision = d.revision AND NOT s.paused
-    RETURNING s.id, s.name, s.args, s.topic, s.priority, s.max_attempts, s.timeout_s, d.occurrence, d.job_id, d.there_id, d.verdict,
+    RETURNING s.id, s.name, s.args, s.topic, s.priority, s.max_attempts, s.timeout_s, s.group_key, d.occurrence, d.job_id, d.there_id, d.verdict,
         CASE WHEN d.overlap = 'cancel' AND d.verdict = 'fired' THEN d.last_job_id END AS old_job_id
 ), put AS (
-    INSERT INTO pulse.jobs AS j (id, name, args, priority, submitted_at, next_run_at, schedule_id, occurrence, topic, max_attempts, timeout_s)
+    INSERT INTO pulse.jobs AS j (id, name, args, priority, submitted_at, next_run_at, schedule_id, occurrence, group_key, topic, max_attempts,
+        timeout_s)
     SELECT d.job_id, d.name, d.args, d.priority, coalesce($9, clock_timestamp()),
            CASE WHEN d.verdict = 'held' THEN '9999-12-30 00:00+00' ELSE coalesce($9, clock_timestamp()) END, d.id, d.occurrence,
+           d.group_key,
            -- :include resolved_options
     FROM moved d
     -- :include option_sources
@@ -177,6 +193,60 @@ WITH due AS (
 SELECT uuid_send(m.id) AS id, m.verdict, NULL::text AS topic, NULL::smallint AS priority, NULL::bytea AS canceled FROM moved m
 UNION ALL SELECT uuid_send(p.schedule_id), NULL, p.topic, p.priority, NULL FROM put p
 UNION ALL SELECT uuid_send(c.schedule_id), NULL, NULL, NULL, uuid_send(c.id) FROM canceled c;
+
+
+-- name: limit_key_wait :exec
+-- What:    wait for locks no longer than this in the transaction.   Args: $1 a time text.   Guard: none.   Returns: nothing.
+SELECT set_config('lock_timeout', $1, true);
+
+
+-- name: fire_unique :one
+-- What:    fire the occurrence of one schedule with a unique key: move the cursor, and insert the job, or else do what on_conflict
+--          says of the job that has the key. For one schedule alone, since it may wait for a transaction that has submitted the key.
+--          From/to: none -> PENDING
+-- Args:    $1 schedule id uuid, $2 expected cursor timestamptz, $3 expected revision int, $4 occurrence timestamptz (NULL: none, skip
+--          the missed ones), $5 next cursor timestamptz, $6 the one after it timestamptz, $7 now
+-- Guard:   as fire_schedules; idx_jobs_unique. If the key is free again after all, nothing is moved: the next call inserts.
+-- Returns: verdict (fired, replaced, skipped, passed), and the topic and priority of the job that was inserted or changed. No row:
+--          nothing was moved.
+WITH due AS (
+    SELECT s.id, s.next_run_at, s.revision, s.name, s.args, s.topic, s.priority, s.max_attempts, s.timeout_s, s.group_key, s.unique_key,
+           s.unique_until, s.on_conflict, $4::timestamptz AS occurrence, pulse.uuid7() AS job_id,
+           (SELECT x.id FROM pulse.jobs x WHERE x.schedule_id = s.id AND x.occurrence = $4 LIMIT 1) AS there_id
+    FROM pulse.schedules s
+    WHERE s.id = $1 AND s.next_run_at = $2 AND s.revision = $3 AND NOT s.paused
+    FOR UPDATE OF s
+), put AS (
+    INSERT INTO pulse.jobs AS j (id, name, args, priority, submitted_at, next_run_at, schedule_id, occurrence, group_key, unique_key,
+        unique_until, topic, max_attempts, timeout_s)
+    SELECT d.job_id, d.name, d.args, d.priority, coalesce($7, clock_timestamp()), coalesce($7, clock_timestamp()), d.id, d.occurrence,
+           d.group_key, d.unique_key, coalesce(d.unique_until, 'end'),
+           -- :include resolved_options
+    FROM due d
+    -- :include option_sources
+    WHERE d.occurrence IS NOT NULL AND d.there_id IS NULL
+    ON CONFLICT DO NOTHING
+    RETURNING j.id, j.topic, j.priority
+), other AS (
+    SELECT h.job_id, h.level_topic, h.level_priority
+    FROM due d CROSS JOIN LATERAL pulse.unique_holder(d.job_id, d.name, d.topic, d.args, coalesce($7, clock_timestamp()), NULL,
+        d.unique_key, coalesce(d.on_conflict, 'skip')) AS h
+    WHERE d.occurrence IS NOT NULL AND d.there_id IS NULL AND NOT EXISTS (SELECT FROM put)
+), judged AS (
+    SELECT d.*, o.job_id AS other_id, coalesce(p.topic, o.level_topic) AS level_topic, coalesce(p.priority, o.level_priority) AS level_priority,
+           CASE WHEN d.occurrence IS NULL THEN 'passed' WHEN p.id IS NOT NULL OR d.there_id IS NOT NULL THEN 'fired'
+                WHEN o.level_topic IS NOT NULL THEN 'replaced' WHEN o.job_id IS NOT NULL THEN 'skipped' END AS verdict
+    FROM due d LEFT JOIN put p ON true LEFT JOIN other o ON true
+)
+UPDATE pulse.schedules s
+SET next_run_at = $5, following_run_at = $6, reckon = s.kind = 'cron' AND $5::timestamptz IS NOT NULL AND $6::timestamptz IS NULL,
+    last_run_at = CASE WHEN d.verdict IN ('fired', 'replaced') THEN GREATEST(s.last_run_at, d.occurrence) ELSE s.last_run_at END,
+    last_job_id = CASE d.verdict WHEN 'fired' THEN coalesce(d.there_id, d.job_id) ELSE s.last_job_id END,
+    skipped_at = CASE d.verdict WHEN 'skipped' THEN d.occurrence ELSE s.skipped_at END,
+    skipped_for = CASE d.verdict WHEN 'skipped' THEN d.other_id ELSE s.skipped_for END
+FROM judged d
+WHERE s.id = d.id AND d.verdict IS NOT NULL
+RETURNING d.verdict, d.level_topic AS topic, d.level_priority AS priority;
 
 
 -- name: release_held :many

@@ -18,6 +18,7 @@ from pulse.common.ids import uuid7
 from pulse.errors import BadRequestError, NotFoundError, PulseError
 from pulse.job import CATCH_UPS, OVERLAPS
 from pulse.protocol import answers
+from pulse.protocol.schedules import PreviewAnswer, ScheduleInfo, SchedulePageAnswer
 from pulse.ui.auth.sessions import Flash, Undo, UndoStep
 from pulse.ui.pages.common import ask, ask_now, back, change, do, id_of, say_next, session_of, site_of, trouble
 from pulse.ui.pages.schedule_form import body_of, values_from, values_of
@@ -33,7 +34,7 @@ async def listing(request: Request) -> Response:
     place = {} if after is None else {"after": after}
     try:
         answer = await ask(request, "schedules.list", {"limit": 100, **place})
-        found = answers.read(answers.SchedulePageAnswer, answer)
+        found = answers.read(SchedulePageAnswer, answer)
     except PulseError as error:
         return await trouble(request, error, "schedules.html", schedules=[], next=None)
     follow = None if found.next is None else f"/schedules?{urlencode({'after': found.next})}"
@@ -44,14 +45,12 @@ async def show(request: Request) -> Response:
     """One schedule, with its next times and its newest jobs."""
     try:
         key = id_of(request.path_params["id"])
-        found = answers.read(
-            answers.ScheduleInfo, answers.part(await ask(request, "schedules.get", {"id": key}), "schedule")
-        )
+        found = answers.read(ScheduleInfo, answers.part(await ask(request, "schedules.get", {"id": key}), "schedule"))
         jobs, preview = await asyncio.gather(
             ask(request, "jobs.list", {"schedule": key, "limit": 10}),
             ask(request, "schedules.preview", {"id": key, "count": PREVIEW}),
         )
-        times = answers.read(answers.PreviewAnswer, preview)
+        times = answers.read(PreviewAnswer, preview)
         newest = answers.read(answers.JobPageAnswer, jobs).jobs
     except PulseError as error:
         return await trouble(request, error)
@@ -91,7 +90,7 @@ async def edit(request: Request) -> Response:
 async def save(request: Request) -> Response:
     """Change it; where it occurs stays unless when it occurs is changed."""
     given = values_of(request)
-    found: answers.ScheduleInfo | None = None
+    found: ScheduleInfo | None = None
     try:
         found = await _get(request)
         before = values_from(found)
@@ -150,9 +149,9 @@ async def _trigger(request: Request, key: bytes) -> None:
     site.changed()
 
 
-async def _get(request: Request) -> answers.ScheduleInfo:
+async def _get(request: Request) -> ScheduleInfo:
     answer = await ask_now(request, "schedules.get", {"id": id_of(request.path_params["id"])})
-    return answers.read(answers.ScheduleInfo, answers.part(answer, "schedule"))
+    return answers.read(ScheduleInfo, answers.part(answer, "schedule"))
 
 
 @functools.cache
@@ -162,7 +161,7 @@ def _zones() -> list[str]:
 
 
 async def _form(
-    request: Request, given: Mapping[str, str], error: PulseError | None, schedule: answers.ScheduleInfo | None = None
+    request: Request, given: Mapping[str, str], error: PulseError | None, schedule: ScheduleInfo | None = None
 ) -> Response:
     context = {
         "given": given,

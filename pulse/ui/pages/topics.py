@@ -36,6 +36,7 @@ HELP: Final[Mapping[str, str]] = {
     "retention_s": "completed and canceled jobs are kept so long",
     "retention_dead_s": "dead letters are kept so long",
     "ageing_s": "waiting that is worth one priority; 0: strict order",
+    "limit": "name of the limit that its jobs go by; else the one with the topic's name, if there is one",
 }
 
 
@@ -162,6 +163,8 @@ def _value(name: str, text: str | None) -> int | float | str | None:
         return None
     if name == "backoff":
         return in_seconds(text)
+    if name == "limit":
+        return text
     try:
         return int(text) if name in _WHOLE else seconds_of(text, zero=True)
     except ValueError as error:

@@ -246,18 +246,22 @@ def test_what_is_declared_of_schedules() -> None:
     app = App()
 
     @app.schedule("often", {"n": 1}, every_s=5, overlap="skip", jitter_s=1.5)
+    @app.schedule("one", every_s=5, unique="k", unique_until="start", on_conflict="replace", group_key="g")
     @app.schedule("nightly", cron="30 2 * * *", timezone="Europe/Berlin", starts_at=datetime(2030, 1, 1, tzinfo=UTC))
     @app.handler("report")
     def report(n: int = 0) -> None:
         del n
 
-    assert list(app.schedules) == ["nightly", "often"]
+    assert list(app.schedules) == ["nightly", "one", "often"]
     sent = [msgspec.convert(one.body, protocol.ScheduleDeclared) for one in app.schedules.values()]
     nightly = protocol.ScheduleDeclared(
         "report", cron="30 2 * * *", timezone="Europe/Berlin", starts_at=1893456000.0, key="nightly"
     )
     often = protocol.ScheduleDeclared("report", every=5.0, args='{"n":1}', overlap="skip", jitter_s=1.5, key="often")
-    assert sent == [nightly, often]
+    one = protocol.ScheduleDeclared(
+        "report", every=5.0, group_key="g", unique="k", unique_until="start", on_conflict="replace", key="one"
+    )
+    assert sent == [nightly, one, often]
     assert callable(report)
 
 
@@ -268,6 +272,20 @@ def test_what_is_declared_of_schedules() -> None:
     ({"every_s": 5, "jitter_s": -0.5}, "jitter_s is -0.5; seconds are allowed, not negative"),
     ({"every_s": 5, "catch_up": "none"}, "catch_up is 'none'; allowed are skip, latest, all"),
     ({"every_s": 5, "overlap": "none"}, "overlap is 'none'; allowed are allow, skip, queue, cancel"),
+    ({"every_s": 5, "on_conflict": "skip"}, "unique_until or on_conflict is given; they are allowed with unique only"),
+    ({"every_s": 5, "group_key": ""}, "group_key is ''; text of 1 to 200 characters is allowed, but not * alone"),
+    ({"every_s": 5, "group_key": "*"}, "group_key is '*'; text of 1 to 200 characters is allowed, but not * alone"),
+    ({"every_s": 5, "group_key": "g" * 201}, "group_key is 'ggg"),
+    ({"every_s": 5, "group_key": 7}, "group_key is 7; text of 1 to 200 characters is allowed, but not * alone"),
+    ({"every_s": 5, "unique": ""}, "unique is ''; text of 1 to 500 characters is allowed"),
+    ({"every_s": 5, "unique": "k" * 501}, "unique is 'kkk"),
+    ({"every_s": 5, "unique": 7}, "unique is 7; text of 1 to 500 characters is allowed"),
+    ({"every_s": 5, "unique": "k", "unique_until": "stop"}, "unique_until is 'stop'; allowed are start, end"),
+    ({"every_s": 5, "unique": "k", "on_conflict": "error"}, "on_conflict is 'error'; allowed are skip, replace"),
+    (
+        {"every_s": 5, "unique": "k", "overlap": "skip"},
+        "overlap is 'skip'; with unique only allow is: on_conflict decides",
+    ),
     ({"every_s": 5, "often": 1}, "unknown option 'often'; allowed are catch_up, cron, ends_at"),
     ({"run_at": datetime(2030, 1, 1)}, "run_at has no time zone: 2030-01-01T00:00:00"),  # noqa: DTZ001
     ({"every_s": 5, "ends_at": "soon"}, "ends_at must be an aware datetime or Unix seconds, not 'soon'"),

@@ -14,7 +14,10 @@ from msgspec import Struct
 from pulse import protocol
 from pulse.errors import ProtocolError
 from pulse.job import HistoryEntry, Job, Schedule
+from pulse.limit import Limit
 from pulse.protocol import answers
+from pulse.protocol.limits import DeclaredLimits, LimitInfo, LimitPageAnswer, OneLimit
+from pulse.protocol.schedules import PreviewAnswer, ScheduleInfo, SchedulePageAnswer
 from pulse.protocol.stats import ErrorsAnswer, FoundCounts, GroupsAnswer, Stats
 from tests.support.servers.postgres import Postgres
 from tests.support.systems.system_kit import SHORT_LEASE, Whole, place
@@ -28,17 +31,18 @@ CLIENT_ANSWERS: Final[Mapping[str, type[Struct]]] = {
     "jobs.count": FoundCounts, "jobs.errors": ErrorsAnswer,
     "jobs.get": answers.OneJob, "jobs.why": answers.WhyAnswer, "jobs.cancel": answers.ChangedAnswer,
     "jobs.retry": answers.ChangedAnswer, "jobs.delete": answers.ChangedAnswer, "jobs.change": answers.ChangedAnswer,
-    "jobs.stack": answers.Stack, "schedules.find": answers.SchedulePageAnswer,
-    "schedules.list": answers.SchedulePageAnswer, "schedules.get": answers.OneSchedule,
+    "jobs.stack": answers.Stack, "schedules.find": SchedulePageAnswer,
+    "schedules.list": SchedulePageAnswer, "schedules.get": answers.OneSchedule,
     "schedules.create": answers.OneSchedule, "schedules.update": answers.OneSchedule,
     "schedules.delete": answers.Identity, "schedules.pause": answers.OneSchedule,
     "schedules.resume": answers.OneSchedule, "schedules.trigger": answers.Identity,
-    "schedules.preview": answers.PreviewAnswer, "schedules.declare": answers.DeclaredAnswer,
+    "schedules.preview": PreviewAnswer, "schedules.declare": answers.DeclaredAnswer,
     "dispatch.pause": answers.Gate, "dispatch.resume": answers.Gate, "dispatch.status": answers.Gate,
     "topics.list": answers.TopicPage, "topics.get": answers.OneTopic, "topics.set": answers.OneTopic,
     "topics.groups": GroupsAnswer,
     "topics.unset": answers.OneTopic, "audit.list": answers.ActionPage, "workers.list": answers.WorkerList,
-    "workers.drain": answers.Done,
+    "workers.drain": answers.Done, "limits.list": LimitPageAnswer, "limits.set": OneLimit,
+    "limits.unset": OneLimit, "limits.declare": DeclaredLimits,
     "stats": Stats, "status": answers.StatusAnswer, "ping": answers.Done,
 }  # fmt: skip
 SUPERVISOR_ANSWERS: Final[Mapping[str, type[Struct]]] = {
@@ -97,6 +101,7 @@ def heard(whole: Whole) -> Heard:
     ask_about_jobs(whole, heard)
     ask_about_schedules(whole, heard)
     ask_about_topics(whole, heard)
+    ask_about_limits(whole, heard)
     ask_about_the_system(whole, heard)
     return heard
 
@@ -168,6 +173,17 @@ def ask_about_topics(whole: Whole, heard: Heard) -> None:
     assert ask("audit.list", limit=100)["audit"]
 
 
+def ask_about_limits(whole: Whole, heard: Heard) -> None:
+    ask = asking(whole, heard)
+    policy = {"concurrency": 5, "rate": 2.0, "group_concurrency": 1}
+    assert ask("limits.set", name="api", policy=policy)["limit"]["tokens"] == 2.0
+    assert ask("limits.set", name="api", group_key="g", policy={"concurrency": 0})["limit"]["group_key"] == "g"
+    assert len(ask("limits.list")["limits"]) == 2
+    assert ask("limits.unset", name="api")["limit"]["topics"] == ["api"]
+    assert ask("limits.declare", by="tests", limits=[{"name": "api"}])["changed"] == ["api"]
+    assert ask("limits.declare", by="tests", limits=[])["not_declared"] == ["api"]
+
+
 def ask_about_the_system(whole: Whole, heard: Heard) -> None:
     ask = asking(whole, heard)
     ask("ping")
@@ -234,7 +250,13 @@ def test_a_key_that_is_not_declared_is_found() -> None:
 
 
 @pytest.mark.parametrize(
-    ("record", "shape"), [(Job, answers.JobInfo), (HistoryEntry, answers.AttemptInfo), (Schedule, answers.ScheduleInfo)]
+    ("record", "shape"),
+    [
+        (Job, answers.JobInfo),
+        (HistoryEntry, answers.AttemptInfo),
+        (Schedule, ScheduleInfo),
+        (Limit, LimitInfo),
+    ],
 )
 def test_records_have_what_answers_have(record: type[Any], shape: type[Struct]) -> None:
     assert {field.name for field in dataclasses.fields(record)} <= set(shape.__struct_fields__)

@@ -10,6 +10,7 @@ from pulse.protocol import HandlerInfo, SubmittedJob
 from pulse.store.admin.schema import SCHEMA_VERSION
 from pulse.store.connections.session import HeldCommit
 from pulse.store.failures import Failing
+from pulse.store.limit_claims import GroupHead
 from pulse.store.operators.jobs import ChangedJob, RestartedJob
 from pulse.store.operators.policies import LivePolicy
 from pulse.store.operators.transaction import Operator
@@ -26,6 +27,7 @@ from pulse.store.rows import (
     ExpiredJob,
     Fence,
     Forgotten,
+    GroupLevel,
     Head,
     Leased,
     Level,
@@ -50,6 +52,19 @@ class NothingAside:
         """It is nobody's turn."""
 
 
+class NoLimits:
+    """``LimitClaims`` and ``LimitStore`` of a database without limits and groups."""
+
+    async def topics(self) -> dict[str, str]:
+        return {}
+
+    async def find_levels(self, _after: GroupLevel, _limit: int) -> list[GroupHead]:
+        return []
+
+    async def forget_buckets(self) -> int:
+        return 0
+
+
 class FakeStore:
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -68,6 +83,7 @@ class FakeStore:
         self.timelines = Timelines()
         self.failing = Failing()
         self.aside = NothingAside()
+        self.limited = self.limits = NoLimits()
         self._knowledge: ClaimWitness | None = None
         self.audit = self  # only how far retention has got is written there
 

@@ -242,6 +242,25 @@ CHECKS: Final = [
         "schedules", "schedules_overlap", "overlap", good=("'allow'", "'skip'", "'queue'", "'cancel'"),
         bad=("''", "'none'"),
     ),
+    Check(
+        "schedules",
+        "schedules_unique",
+        [
+            {}, {"unique_key": "'k'"}, {"unique_key": "'k'", "unique_until": "'start'", "on_conflict": "'replace'"},
+            {"unique_key": "'k'", "unique_until": "'end'", "on_conflict": "'skip'"}, {"unique_key": "repeat('x', 500)"},
+        ],
+        [
+            {"unique_until": "'end'"}, {"on_conflict": "'skip'"}, {"unique_key": "''"},
+            {"unique_key": "repeat('x', 501)"}, {"unique_key": "'k'", "unique_until": "'stop'"},
+            {"unique_key": "'k'", "on_conflict": "'error'"}, {"unique_key": "'k'", "overlap": "'skip'"},
+        ],
+    ),
+    Check(
+        "schedules",
+        "schedules_group_key",
+        [{}, {"group_key": "'g'"}, {"group_key": "repeat('x', 200)"}],
+        [{"group_key": "''"}, {"group_key": "repeat('x', 201)"}, {"group_key": "'*'"}],
+    ),
     _column("schedules", "schedules_waiting", "waiting", good=("0", "1"), bad=("-1",)),
     _text("schedules", "schedules_key", "key"),
     _text("dispatch_control", "dispatch_control_topic_check", "topic", least=0),

@@ -33,7 +33,7 @@ STATUSES: Final = tuple(status.value for status in Status)
 _COLUMNS: Final = """
     id, submitted_at, next_run_at, started_at, lease_until, completed_at, occurrence, timeout_s, schedule_id, attempts,
     uncharged, max_attempts, crashes, status::text AS status, priority, topic, name, args, locked_by, ran_by,
-    progress, result, checkpoint, last_error"""
+    progress, result, checkpoint, last_error, group_key"""
 
 EXAMPLES: Final = pytest.mark.parametrize("part", [3, pytest.param(1, marks=pytest.mark.rest)])  # of them, for a model
 
@@ -58,6 +58,19 @@ async def holding(dsn: str, sql: str, *args: object) -> AsyncIterator[None]:
             yield
     finally:
         await session.close(timeout=5)
+
+
+@contextlib.asynccontextmanager
+async def dropping(connection: Sql) -> AsyncIterator[None]:
+    """Meanwhile a trigger drops each job that is inserted, without an error."""
+    await connection.execute("CREATE FUNCTION drop_it() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'")
+    await connection.execute(
+        "CREATE TRIGGER drop_it BEFORE INSERT ON pulse.jobs FOR EACH ROW EXECUTE FUNCTION drop_it()"
+    )
+    try:
+        yield
+    finally:
+        await connection.execute("DROP FUNCTION drop_it CASCADE")
 
 
 def found_of(found: T | None) -> T:

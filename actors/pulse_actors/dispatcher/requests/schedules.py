@@ -16,7 +16,7 @@ from pulse import protocol
 from pulse.common import json_text
 from pulse.common.ids import uuid7
 from pulse.errors import BadRequestError, ConflictError
-from pulse.job import CATCH_UPS, OVERLAPS
+from pulse.job import CATCH_UPS, OVERLAPS, unique_problem
 from pulse.protocol.bus import HintEvent, hint
 from pulse.store.operators.schedules import ScheduleStore
 from pulse.store.rows import NewSchedule, from_us
@@ -27,7 +27,10 @@ from pulse_actors.shared.recurrence import Recurrence, RecurrenceInput
 DECLARED: Final = uuid.UUID("5c1a8d6e-0c1b-5e0a-9f5e-3d2f8f0f3b11")  # namespace of ids that are derived from keys
 TRIES: Final = 5  # of a change that collides with others
 _WHEN: Final = ("cron", "every", "at")
-_AS_THEY_ARE: Final = ("name", "topic", "priority", "max_attempts", "timeout_s", "jitter_s", "catch_up", "overlap")
+_AS_THEY_ARE: Final = (
+    "name", "topic", "priority", "max_attempts", "timeout_s", "jitter_s", "catch_up", "overlap",
+    "group_key", "unique_until", "on_conflict",
+)  # fmt: skip
 
 log = structlog.get_logger()
 
@@ -71,6 +74,8 @@ async def update_schedule(on: RequestContext, body: protocol.ScheduleUpdate) -> 
     _check_args(changes.get("args", ""))
     if changes.get("jitter_s", 0.0) is None:
         changes["jitter_s"] = 0.0  # all others are None when never given
+    if changes.get("unique", "") is None:  # what says more about the key goes with it
+        changes = {"unique_until": None, "on_conflict": None, **changes}
     for _ in range(TRIES):
         row = await _row(on, body.id)
         if changes.get("name", row["name"]) != row["name"] and "args" not in changes:
@@ -112,13 +117,13 @@ async def resume_schedule(on: RequestContext, body: protocol.ById) -> Answer:
 
 
 async def trigger_schedule(on: RequestContext, body: protocol.ScheduleTrigger) -> Answer:
-    """Submit a job of it now, beside its occurrences."""
-    job_id = body.job_id or uuid7().bytes
+    """Submit a job of it now, beside its occurrences; the answer is the job that has its unique key, if one has."""
     async with on.acting() as store:  # the SQL function writes the audit entry
-        if not await store.schedules.trigger(body.id, job_id):
+        made = await store.schedules.trigger(body.id, body.job_id or uuid7().bytes)
+        if made is None:
             raise no_such("schedule", body.id)
     on.services.signal.wake()
-    return {"id": job_id}
+    return {"id": made}
 
 
 async def preview_schedule(on: RequestContext, body: protocol.SchedulePreview) -> Answer:
@@ -259,6 +264,9 @@ def _new(identity: bytes, body: protocol.ScheduleCreate, now_us: int, *, is_new:
     for name, value, allowed in (("catch_up", body.catch_up, CATCH_UPS), ("overlap", body.overlap, OVERLAPS)):
         if value not in allowed:
             raise BadRequestError(f"{name} is {value!r:.100}; allowed are {', '.join(allowed)}")
+    problem = unique_problem(body.unique, body.unique_until, body.on_conflict, body.overlap)
+    if problem is not None:
+        raise BadRequestError(problem)
     rule = Recurrence.checked(_when(body))
     first_us = rule.first(now_us) if is_new else None
     following_us = None if first_us is None else rule.after(first_us)
@@ -282,6 +290,10 @@ def _new(identity: bytes, body: protocol.ScheduleCreate, now_us: int, *, is_new:
         jitter_s=body.jitter_s,
         catch_up=body.catch_up,
         overlap=body.overlap,
+        unique_key=body.unique,
+        unique_until=body.unique_until,
+        on_conflict=body.on_conflict,
+        group_key=body.group_key,
     )
 
 
@@ -295,7 +307,7 @@ def _request_of(row: Mapping[str, Any]) -> protocol.ScheduleCreate:
     if row["args"] is None:
         raise BadRequestError("the schedule's args are longer than a frame; only SQL can change it")
     same = {name: row[name] for name in (*_AS_THEY_ARE, "cron", "timezone", "args", "starts_at", "ends_at")}
-    return protocol.ScheduleCreate(every=row["every_s"], at=row["run_at"], **same)
+    return protocol.ScheduleCreate(every=row["every_s"], at=row["run_at"], unique=row["unique_key"], **same)
 
 
 def _is_the_same_request(row: Mapping[str, Any], body: protocol.ScheduleCreate) -> bool:
@@ -308,7 +320,7 @@ def _is_same(row: Mapping[str, Any], body: protocol.ScheduleCreate) -> bool:
     old = _request_of(row)
     return (
         _occurs_alike(old, body)
-        and all(getattr(old, name) == getattr(body, name) for name in _AS_THEY_ARE)
+        and all(getattr(old, name) == getattr(body, name) for name in (*_AS_THEY_ARE, "unique"))
         and _same_json(old.args, body.args)
     )
 

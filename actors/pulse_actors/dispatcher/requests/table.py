@@ -21,7 +21,7 @@ from pulse.store.operators.transaction import Operator
 from pulse.system import processes
 from pulse_actors.dispatcher.context import Answer, RequestContext
 from pulse_actors.dispatcher.monitoring.findings import WAIT_S
-from pulse_actors.dispatcher.requests import jobs, schedules
+from pulse_actors.dispatcher.requests import jobs, limits, schedules
 from pulse_actors.dispatcher.workers.health import condition_of, quiet_s
 from pulse_actors.dispatcher.workers.records import RegisteredWorker
 from pulse_actors.runtime.actor import database_status
@@ -273,6 +273,10 @@ REQUESTS: Final[Mapping[str, Handler]] = {
     "topics.groups": _handler(topic_groups),
     "topics.set": _handler(set_topic),
     "topics.unset": _handler(unset_topic),
+    "limits.list": _handler(limits.list_limits),
+    "limits.set": _handler(limits.set_limit),
+    "limits.unset": _handler(limits.unset_limit),
+    "limits.declare": _handler(limits.declare_limits),
     "audit.list": _handler(list_actions),
     "workers.list": _handler(list_workers),
     "workers.drain": _handler(drain_worker),

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import pytest
 
+from tests.support.store.helpers import new_id
 from tests.support.systems.system import Body, Peer, System
 from tests.support.waiting import until
 
@@ -32,7 +33,10 @@ def test_words_are_changed_and_the_cursor_stays(client: Peer, topic: str) -> Non
 
 def test_options_are_unset(client: Peer, topic: str) -> None:
     """What is nil is as if it had never been given, what is left out stays; what a schedule needs cannot be nil."""
-    words: Body = {"max_attempts": 3, "timeout_s": 5.0, "jitter_s": 5.0, "ends_at": time.time() + 1e6}
+    words: Body = {
+        "max_attempts": 3, "timeout_s": 5.0, "jitter_s": 5.0, "ends_at": time.time() + 1e6, "unique": topic,
+        "unique_until": "start", "on_conflict": "replace", "group_key": "g",
+    }  # fmt: skip
     plain = create(client, topic, **BERLIN)
     made = create(client, topic, **BERLIN, **words)
     changed = client.call("schedules.update", id=made["id"], timeout_s=None)["schedule"]
@@ -40,6 +44,9 @@ def test_options_are_unset(client: Peer, topic: str) -> None:
     assert changed["timeout_s"] is None
     bare = client.call("schedules.update", id=made["id"], **dict.fromkeys(words))["schedule"]
     assert {name for name in bare if bare[name] != plain[name]} == {"id", "created_at", "revision"}
+    made = create(client, topic, **BERLIN, **words)
+    bare = client.call("schedules.update", id=made["id"], unique=None)["schedule"]
+    assert (bare["unique_key"], bare["unique_until"], bare["on_conflict"]) == (None, None, None)
     late = create(client, topic, every=1000.0, starts_at=time.time() + 1e6)
     now = client.call("schedules.update", id=late["id"], starts_at=None, topic=None)["schedule"]
     assert now["next_run_at"] < time.time() + 1001
@@ -78,6 +85,7 @@ def test_another_rule_has_another_next_time(client: Peer, topic: str) -> None:
     ({"catch_up": "none"}, "catch_up is 'none'; allowed are skip, latest, all"),
     ({"overlap": "none"}, "overlap is 'none'; allowed are allow, skip, queue, cancel"),
     ({"jitter_s": -1.0}, "jitter_s is -1; 0 to 86400 s is allowed"),
+    ({"on_conflict": "skip"}, "unique_until or on_conflict is given; they are allowed with unique only"),
 ])  # fmt: skip
 def test_bad_input(client: Peer, topic: str, words: Body, message: str) -> None:
     made = create(client, topic, every=1000.0)
@@ -127,6 +135,14 @@ def test_what_sql_makes_fires(system: System, client: Peer, topic: str) -> None:
         assert job[7]["occurrence"] - began_s < 2.5
         client.call("schedules.delete", id=row["id"].bytes)
         worker.done(job)
+
+
+def test_a_trigger_answers_with_the_job_that_has_the_key(client: Peer, topic: str) -> None:
+    made = create(client, topic, every=1000.0, unique=topic)
+    first, second = (client.call("schedules.trigger", id=made["id"], job_id=new_id())["id"] for _ in range(2))
+    assert first == second
+    job = client.call("jobs.get", id=first)["job"]
+    assert (job["unique_key"], job["unique_until"]) == (topic, "end")
 
 
 def test_overlap_cancel_stops_the_handler(system: System, client: Peer, topic: str) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 from uuid import UUID
 
 import click
+import msgspec
 import pytest
 
 from pulse.cli.control.dispatch import gate_lines
@@ -28,12 +29,11 @@ from pulse.protocol.answers import (
     JobInfo,
     JobPageAnswer,
     PauseInfo,
-    ScheduleInfo,
-    SchedulePageAnswer,
     StatusAnswer,
     Worker,
     read,
 )
+from pulse.protocol.schedules import ScheduleInfo, SchedulePageAnswer
 from pulse.protocol.stats import GroupStats, Stats
 from tests.support.commandline.cli_answers import stats
 
@@ -304,6 +304,19 @@ class TestSchedules:
         paused = ScheduleInfo(ID.bytes, "a", run_at=NOW_S, next_run_at=NOW_S, paused=True)
         assert dict(schedule_facts(paused, NOW_S))["next"].text == "paused"
         assert shown["args"] == "too long to be shown"
+
+    def test_facts_of_a_key(self) -> None:
+        plain = ScheduleInfo(ID.bytes, "a", run_at=NOW_S)
+        assert not {"group", "unique key", "skipped"} & dict(schedule_facts(plain, NOW_S)).keys()
+        keyed = ScheduleInfo(ID.bytes, "a", run_at=NOW_S, unique_key="k\n", skipped_at=NOW_S - 5, skipped_for=ID.bytes)
+        keyed = msgspec.structs.replace(keyed, group_key="g\n")
+        shown = {label: cell.text for label, cell in schedule_facts(keyed, NOW_S)}
+        assert (shown["group"], shown["unique key"]) == ("g\\n", "k\\n (until a job ends, else skip)")
+        assert shown["skipped"].endswith(" (5 s ago)")
+        assert shown["for job"] == str(ID)
+        keyed = msgspec.structs.replace(keyed, unique_until="start", on_conflict="replace")
+        shown = {label: cell.text for label, cell in schedule_facts(keyed, NOW_S)}
+        assert shown["unique key"] == "k\\n (until a job starts, else replace)"
 
     @pytest.mark.parametrize(("given", "message"), [
         ({}, "none of them given"),

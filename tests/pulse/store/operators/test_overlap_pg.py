@@ -75,6 +75,8 @@ async def test_skip(store: Store, connection: Sql, stage: str) -> None:
     assert await statuses(connection) == [stage]
     found = found_of(await store.schedules.get(schedule))
     assert (found["next_run_at"], found["last_run_at"]) == (at(3 * EVERY_S).timestamp(), NOW.timestamp())
+    assert found["skipped_at"] == at(2 * EVERY_S).timestamp()
+    assert found["skipped_for"] == await job_of(connection, schedule, 0)
 
 
 async def test_skip_goes_on_when_it_is_finished(store: Store, connection: Sql) -> None:

@@ -9,10 +9,10 @@ import asyncpg
 import pytest
 
 from pulse.store.connections.pool import COUNT_SETTINGS, Target, connect
-from pulse.store.limit_claims import GroupLevel
 from pulse.store.reading import listing
 from pulse.store.reading.limits import GROUP_ROWS, LimitUsage, TopicGroup
 from pulse.store.reading.listing import JobFilter
+from pulse.store.rows import GroupLevel
 from pulse.store.store import Store
 from tests.pulse.store.reading.test_why_pg import nodes, plan_of
 from tests.support.servers.postgres import Postgres

@@ -9,11 +9,10 @@ import asyncpg
 import pytest
 
 from pulse.store.connections.pool import Target, connect
-from pulse.store.limit_claims import GroupLevel
 from pulse.store.operators.limits import LimitStore
 from pulse.store.reading.jobs import BEFORE_MAX
 from pulse.store.reading.limits import NO_LIMIT, GroupTurn, LimitFacts, SlotUsage
-from pulse.store.rows import Ending, EndingKind
+from pulse.store.rows import Ending, EndingKind, GroupLevel
 from pulse.store.store import Store
 from tests.pulse.store.reading.test_why_pg import PLANS, nodes, plan_of_why, standing
 from tests.support.servers.postgres import Postgres

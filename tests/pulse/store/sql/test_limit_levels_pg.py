@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from pulse.store.limit_claims import GroupLevel, LimitClaims
+from pulse.store.limit_claims import LimitClaims
 from pulse.store.recovery.epochs import CLOSED, Witnessed
-from pulse.store.rows import Claim
+from pulse.store.rows import Claim, GroupLevel
 from pulse.store.store import Store
 from tests.support.store.helpers import LEASE_S, NOW, TERMINAL, TOPIC, WORKER, Sql, at, forge, read
 

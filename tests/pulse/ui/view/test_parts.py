@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import msgspec
 import pytest
 from markupsafe import escape
 
 import pulse.ui
 from pulse.errors import BadRequestError, NobodyAnswersError
 from pulse.protocol import answers
+from pulse.protocol.schedules import ScheduleInfo
 from pulse.protocol.stats import FoundCounts, JobCounts, TopicStats
 from pulse.security.codec import shown_instead
 from pulse.ui.data.bulk_orders import ordered, undo_of
@@ -162,8 +164,20 @@ class TestScheduleForm:
             body_of({**self.GIVEN, **wrong})
 
     def test_shown(self) -> None:
-        values = values_from(answers.ScheduleInfo(ID.bytes, name="n", kind="at", run_at=NOW_S, jitter_s=1.5))
+        values = values_from(ScheduleInfo(ID.bytes, name="n", kind="at", run_at=NOW_S, jitter_s=1.5))
         assert (values["kind"], values["at"], values["jitter_s"]) == ("at", "2027-01-15T08:00:00Z", "1.5")
+
+    def test_a_key(self) -> None:
+        """And a group: the form has an empty word for each default; what was emptied is unset."""
+        plain = ScheduleInfo(ID.bytes, name="n", kind="cron", cron="0 0 * * *", unique_key="k")
+        keyed = msgspec.structs.replace(plain, unique_until="start", on_conflict="replace", group_key="g")
+        words = {"unique": "k", "unique_until": "start", "on_conflict": "replace", "group_key": "g"}
+        assert values_from(keyed).items() >= words.items()
+        by_name = msgspec.structs.replace(plain, unique_until="end", on_conflict="skip")
+        assert values_from(by_name) == values_from(plain)
+        assert body_of({**self.GIVEN, **words}).items() >= words.items()
+        emptied = {**values_from(keyed), "args": "{}", **dict.fromkeys(words, "")}
+        assert body_of(emptied, {**values_from(keyed), "args": "{}"}) == dict.fromkeys(words)
 
 
 class TestShown:

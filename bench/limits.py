@@ -1,0 +1,195 @@
+"""The scene `limits`: what claims under limits and of groups cost, how a rate is kept, how soon a slot is taken."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from bench.drain import install
+from bench.recovery_scene import BenchError
+from bench.results import Sample
+from bench.scale import put
+from bench.stage import Sql, Stage
+from pulse.store.connections.pool import Target
+from pulse.store.rows import Claim, Completion, GroupLevel
+from pulse.store.store import Store
+
+CLAIM: Final = 100  # jobs of one claim; and groups that it names
+MOST: Final = 2  # jobs of one group in a claim, so that it need not lock what others will have
+TRIES: Final = 30
+FIRST: Final = 5  # that are not looked at: connections, plans, pages
+LEASE_S: Final = 3600.0
+SLOTS: Final = 1000
+RATE: Final = 100.0
+BURST: Final = 10
+PAUSE_S: Final = 0.01  # of one that waits for tokens
+WORKER: Final = "bench"
+PLAIN: Final = "claim of 100, nothing in use"
+# The n-th row goes to group n modulo $2, where that is not 0.
+DUE: Final = """
+    INSERT INTO pulse.jobs (id, topic, name, args, max_attempts, group_key, next_run_at)
+    SELECT pulse.uuid7(), 'default', 'noop', '{}', 5, CASE $2::int WHEN 0 THEN NULL ELSE 'group-' || n % $2::int END,
+           now() - interval '1 hour' + n * interval '1 microsecond'
+    FROM generate_series(1, $1::int) AS n"""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """
+    What is in use.
+
+    Attributes:
+        groups: How many groups the jobs have; 0: none has one.
+        policy: Of the limit; None: there is no limit.
+    """
+
+    name: str
+    groups: int = 0
+    policy: dict[str, object] | None = None
+
+
+def cases(groups: int) -> list[Case]:
+    """All that is compared with plain claims."""
+    some = f"{groups:,} groups"
+    return [
+        Case("claim of 100, one limit of 1000", policy={"concurrency": SLOTS}),
+        Case(f"claim of 100, {some}, no limit", groups),
+        Case(f"claim of 100, {some}, limit 1 each", groups, {"group_concurrency": 1}),
+        Case(
+            f"claim of 100, {some}, limit 1 each, 1000 in all", groups, {"concurrency": SLOTS, "group_concurrency": 1}
+        ),
+        Case(f"claim of 100, {some}, a rate for each", groups, {"group_rate": 1000.0}),
+        Case(f"claim of 100, {some}, sequences", groups, {"sequence": "continue"}),
+    ]
+
+
+class Claims:
+    """Claims one batch after the other, of the next groups each time, and ends them."""
+
+    def __init__(self, store: Store, groups: int, begin_s: float) -> None:
+        self._store = store
+        self._begin_s = begin_s
+        self._groups: list[str | None] = [f"group-{number}" for number in range(groups)] or [None]
+        self._next = 0
+
+    async def once(self) -> list[Claim]:
+        """One claim."""
+        count = min(CLAIM, len(self._groups))
+        named = [self._groups[(self._next + number) % len(self._groups)] for number in range(count)]
+        self._next += count
+        levels = [(GroupLevel("default", group, 0), self._begin_s) for group in named]
+        claims, _ = await self._store.limited.claim(
+            levels, [WORKER], [0] * CLAIM, LEASE_S, most=MOST if count > 1 else None
+        )
+        return claims
+
+    async def end(self, claims: Sequence[Claim]) -> None:
+        """They are completed."""
+        await self._store.complete([Completion(one.id, one.attempt, WORKER, None) for one in claims])
+
+
+async def _claim_ms(dsn: str, case: Case | None) -> float:
+    """The median of claims of 100; the jobs of each are done before the next one."""
+    store = Store(Target(dsn, "pulse bench"))
+    began_s = time.time() - 2 * 3600.0
+    limited = Claims(store, 0 if case is None else case.groups, began_s)
+    times: list[float] = []
+    try:
+        for _ in range(FIRST + TRIES):
+            at_s = time.perf_counter()
+            if case is None:
+                claims = await store.claim([], [WORKER], [0] * CLAIM, LEASE_S, levels=[("default", 0, began_s)])
+            else:
+                claims = await limited.once()
+            times.append(1000 * (time.perf_counter() - at_s))
+            if len(claims) != CLAIM:
+                raise BenchError(f"{'plain' if case is None else case.name}: a claim returned {len(claims)} jobs")
+            await limited.end(claims)
+    finally:
+        store.close()
+    return statistics.median(times[FIRST:])
+
+
+def claim_ms(stage: Stage, case: Case | None) -> float:
+    """The same in a database of its own."""
+    with stage.fresh() as dsn:
+        asyncio.run(install(dsn))
+        with Sql(dsn) as sql:
+            groups = 0 if case is None else case.groups
+            put(sql, DUE, 2 * max((FIRST + TRIES) * CLAIM, groups), groups)
+            if case is not None and case.policy is not None:
+                sql.run("SELECT pulse.set_limit('default', NULL, $1)", json.dumps(case.policy))
+            sql.run("ANALYZE")
+        return asyncio.run(_claim_ms(dsn, case))
+
+
+async def _starts(dsn: str, seconds: float) -> float:
+    """Starts per second under a rate, beyond the burst, of one that asks whenever it may."""
+    store = Store(Target(dsn, "pulse bench"))
+    claims = Claims(store, 0, time.time() - 2 * 3600.0)
+    try:
+        await claims.end(await claims.once())  # the burst
+        began_s, started = time.perf_counter(), 0
+        while time.perf_counter() - began_s < seconds:
+            found = await claims.once()
+            started += len(found)
+            if found:
+                await claims.end(found)
+            await asyncio.sleep(PAUSE_S)
+        return started / (time.perf_counter() - began_s)
+    finally:
+        store.close()
+
+
+def rate_kept(stage: Stage) -> float:
+    """How many jobs start per second under a rate of 100."""
+    seconds = stage.size.rate_s
+    with stage.fresh() as dsn:
+        asyncio.run(install(dsn))
+        with Sql(dsn) as sql:
+            put(sql, DUE, int(2 * (seconds + 1) * RATE) + CLAIM, 0)
+            sql.run("SELECT pulse.set_limit('default', NULL, $1)", json.dumps({"rate": RATE, "burst": BURST}))
+        return asyncio.run(_starts(dsn, seconds))
+
+
+async def _slots_ms(dsn: str) -> float:
+    store = Store(Target(dsn, "pulse bench"))
+    claims = Claims(store, 0, time.time() - 2 * 3600.0)
+    times: list[float] = []
+    try:
+        running = [one for _ in range(SLOTS // CLAIM) for one in await claims.once()]
+        for number in range(FIRST + TRIES):
+            at_s = time.perf_counter()
+            await claims.end([running[number]])
+            found = await claims.once()
+            times.append(1000 * (time.perf_counter() - at_s))
+            if len(found) != 1:
+                raise BenchError(f"one slot of {SLOTS} was free, and {len(found)} jobs were claimed")
+    finally:
+        store.close()
+    return statistics.median(times[FIRST:])
+
+
+def slot_ms(stage: Stage) -> float:
+    """From the report of a job to the claim of the next one, when all slots are taken."""
+    with stage.fresh() as dsn:
+        asyncio.run(install(dsn))
+        with Sql(dsn) as sql:
+            put(sql, DUE, 2 * SLOTS, 0)
+            sql.run("SELECT pulse.set_limit('default', NULL, $1)", json.dumps({"concurrency": SLOTS}))
+        return asyncio.run(_slots_ms(dsn))
+
+
+def limits(stage: Stage) -> list[Sample]:
+    """Claims with everything that may be in use, the rate, and a slot that becomes free."""
+    plain = claim_ms(stage, None)
+    samples = [Sample(PLAIN, plain, "ms")]
+    samples += [Sample(one.name, claim_ms(stage, one), "ms", plain, PLAIN) for one in cases(stage.size.groups)]
+    said = f"starts under a rate of {RATE:g} a second, {stage.size.rate_s:g} s"
+    samples.append(Sample(said, rate_kept(stage), "jobs/s", RATE, "the rate"))
+    return [*samples, Sample(f"end of a job and claim of the next, {SLOTS} slots taken", slot_ms(stage), "ms")]
