@@ -138,7 +138,9 @@ class WorkSignal:
 
     def ended(self, one: Ended, delay_s: float | None = None) -> None:
         """An attempt ended without success: its slot is free, and its job is due then, if it runs again."""
-        self.turns.freed(one.topic, one.group_key)
+        if one.topic in self.turns.limits:
+            self.turns.freed(one.topic, one.group_key)
+            self._event.set()
         if one.status != "DEAD_LETTERED":
             delay_s = one.delay_s if delay_s is None else delay_s
             self.wake_level(level_of(one.topic, one.group_key, one.priority), delay_s, due_s=one.due_s)

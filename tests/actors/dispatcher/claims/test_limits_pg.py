@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
 
+import anyio
 import pytest
 
 from pulse.errors import StatementError
@@ -146,6 +147,17 @@ async def test_no_more_run_than_the_limit_allows_and_each_end_lets_one_start(ben
     await bench.claim_all()
     assert sorted(bench.got(worker)) == sorted(jobs[:4])
     assert len(worker.held) == 2
+
+
+async def test_a_dead_letter_wakes_the_loop(bench: Bench) -> None:
+    """It does not run again, but others may take its slot."""
+    worker = bench.join()
+    await bench.limit(concurrency=1)
+    await bench.waiting()
+    await bench.claim_all()
+    bench.claims.signal._event = anyio.Event()
+    await bench.end(worker, bench.got(worker)[0], EndingKind.DISCARDED, error="gone")
+    assert bench.claims.signal._event.is_set()
 
 
 async def test_a_full_group_is_left_out_until_one_of_its_jobs_ends(bench: Bench) -> None:
