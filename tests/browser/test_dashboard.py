@@ -28,7 +28,8 @@ Visit = Callable[..., "Page"]
 Picture = Callable[..., None]
 ANSWER_S: Final = 2.0
 PAGES: Final = (
-    "/", "/jobs?oldest=1", "/dead", "/topics", "/topics/view?topic=mail", "/limits", "/limits/view?name=api",
+    "/", "/jobs?oldest=1", "/dead", "/topics", "/topics/view?topic=mail", "/topics/view?topic=letters",
+    "/limits", "/limits/view?name=api",
     "/schedules", "/schedules/new", "/workers", "/actors", "/actors/dispatcher/restart", "/gate", "/audit", "/tasks",
 )  # fmt: skip
 PHONE: Final[Any] = {"width": 360, "height": 740}
@@ -61,6 +62,9 @@ def work(client: pulse.Client, whole: Whole) -> dict[str, str]:
     client.topics_set("reports", limit="api")
     client.pause("reports", "the books are closed", for_s=3600)
     client.submit("monthly", {"month": 11}, topic="reports")
+    client.set_limit("letters", group_key="tenant-7", concurrency=0)
+    for tenant in ("tenant-7", "tenant-8"):
+        client.submit("mark", {}, topic="letters", group_key=tenant, delay_s=86400)
     until(lambda: len(client.jobs(status="DEAD_LETTERED").jobs) == 25, "the dead letters")
     until(lambda: client.get(failing).history, "an attempt")
     return {"running": str(running), "failing": str(failing), "schedule": str(schedule.id)}

@@ -60,13 +60,13 @@ class LimitFacts(msgspec.Struct, frozen=True):
     How limits, groups and sequences keep a job waiting.
 
     Attributes:
-        limit: The name of the limit that its topic goes by; None: there is none.
+        limit: The name of the limit that its topic goes by; '': there is none.
         total: Of the limit.
         group: Of its group.
         sequence: In its sequence; None: its group is none.
     """
 
-    limit: str | None = None
+    limit: str = ""
     total: SlotUsage = SlotUsage()
     group: SlotUsage = SlotUsage()
     sequence: GroupTurn | None = None

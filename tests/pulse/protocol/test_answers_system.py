@@ -165,10 +165,8 @@ def ask_about_topics(whole: Whole, heard: Heard) -> None:
         ask("topics.get", topic=topic)
     ask("topics.list")
     ask("topics.unset", topic="shut")
-    whole.rows("INSERT INTO pulse.topics (topic, limit_name) VALUES ('default', 'one')")
-    whole.rows("SELECT pulse.set_limit('one', NULL, '{\"concurrency\": 0}')")
-    row = "gen_random_uuid(), 'grouped', 'mark', 'g', 5, '2100-01-01'"
-    whole.rows(f"INSERT INTO pulse.jobs (id, topic, name, group_key, max_attempts, next_run_at) VALUES ({row})")
+    grouped = {"name": "mark", "topic": "grouped", "group_key": "g", "delay_s": 600.0}
+    ask("submit", jobs=[grouped])
     assert [one["later"] for one in ask("topics.groups", topic="grouped")["groups"]] == [1]
     assert ask("audit.list", limit=100)["audit"]
 
@@ -189,9 +187,11 @@ def ask_about_the_system(whole: Whole, heard: Heard) -> None:
     ask("ping")
     until(lambda: ask("stats")["series"]["times"], "a step of the history", 30)
     until(lambda: ask("topics.get", topic="default")["topic"]["retention"], "the retention has begun", 30)
-    until(lambda: [one["name"] for one in ask("stats")["limits"]] == ["one"], "limits are counted", 30)
+    ask("topics.set", topic="default", policy={"limit": "full"})
+    ask("limits.set", name="full", policy={"concurrency": 0})
+    until(lambda: [one["name"] for one in ask("stats")["limits"]][:1] == ["full"], "limits are counted", 30)
     assert [one["full"] for one in ask("status")["limits"]] == [True]
-    whole.rows("SELECT pulse.unset_limit('one', NULL)")
+    ask("limits.unset", name="full")
     assert ask("status")["jobs"]
     ask("workers.drain", worker=ask("workers.list")["workers"][0]["identity"])
     bodies: dict[str, dict[str, object]] = {"logs": {"lines": 5}, "actors.restart": {"name": "scheduler"}}

@@ -46,8 +46,10 @@ def halted(job: StoredFacts, _facts: JobFacts) -> Cause | None:
 def in_sequence(job: StoredFacts, _facts: JobFacts) -> Cause | None:
     """Another job of its sequence runs, or goes first."""
     place, running = job.limits.sequence, job.limits.group.holders
-    ahead = None if place is None else next(iter(running), place.ahead_id)
-    if place is None or ahead is None:
+    if place is None:
+        return None
+    ahead = next(iter(running), place.ahead_id)
+    if ahead is None:
         return None
     put_off_at = None if running or place.ahead_at is None or place.ahead_at <= job.now else place.ahead_at
     how = "runs" if running else "waits" if put_off_at is None else f"is put off until {moment(put_off_at, job.now)}"
@@ -105,11 +107,11 @@ def behind(job: StoredFacts, facts: JobFacts) -> Cause | None:
 
 
 def _limit(job: StoredFacts) -> str:
-    return f'limit "{cut(job.limits.limit or "", _NAME_COLUMNS)}"'
+    return f'limit "{cut(job.limits.limit, _NAME_COLUMNS)}"'
 
 
 def _group(job: StoredFacts) -> str:
-    return f'group "{cut(job.group_key or "", _NAME_COLUMNS)}"'
+    return f'group "{cut(str(job.group_key), _NAME_COLUMNS)}"'
 
 
 def _full(what: str, slots: SlotUsage) -> str:
@@ -133,5 +135,5 @@ def _wait(job: StoredFacts, *, of_group: bool = False) -> str:
 
 def _raise(job: StoredFacts, *, of_group: bool = False) -> str:
     """The command that changes the limit."""
-    group = f" --group {shell_word(job.group_key)}" if of_group and job.group_key is not None else ""
-    return f"To change it: pulse ctl limits set {shell_word(job.limits.limit or '')}{group}"
+    group = f" --group {shell_word(str(job.group_key))}" if of_group else ""
+    return f"To change it: pulse ctl limits set {shell_word(job.limits.limit)}{group}"

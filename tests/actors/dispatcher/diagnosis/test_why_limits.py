@@ -54,6 +54,9 @@ def test_nothing_may_start() -> None:
         'Its group "tenant-7" is paused: limit "api" gives it a concurrency of 0.',
     ]
     assert [why(limits)[0].advice for limits in (total, group)] == [CHANGE, f"{CHANGE} --group tenant-7"]
+    assert [why(limits)[0].details for limits in (total, group)] == [
+        {"limit": "api"}, {"limit": "api", "group_key": "tenant-7"},
+    ]  # fmt: skip
     assert [codes(limits) for limits in (total, group)] == [["limit_paused"], ["group_paused"]]
     assert codes(total, known=served_by()) == ["limit_paused", "no_worker"]
     assert codes(group, next_run_at=NOW + 9) == ["group_paused", "not_due"]
@@ -69,6 +72,7 @@ def test_there_is_no_token() -> None:
     for total in (SlotUsage(), SlotUsage(retry_s=0.4)):
         (reason,) = why(LimitFacts(total=total, group=SlotUsage(retry_s=7.0)))
         assert (reason.details["retry_s"], reason.details["group_key"]) == (7.0, "tenant-7")
+        assert reason.advice == f"{CHANGE} --group tenant-7"
         assert 'of group "tenant-7" under limit "api" is used up: next in 7 s.' in reason.text
 
 

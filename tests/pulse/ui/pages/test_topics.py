@@ -51,6 +51,10 @@ async def test_a_topic_shows_its_limit_and_its_groups() -> None:
         assert shown in text
     assert "more groups than were looked at" in text
     assert "<dt>limit</dt><dd>rated: 1 run</dd>" in (await at.ask("GET", "/topics/view?topic=u")).text
+    off = {"name": "api", "running": 0, "concurrency": 0, "full": True}
+    paused = browser(Told(status={}, stats={**counts, "limits": [off]}, topics_get={"topic": told}))
+    shown = (await paused.ask("GET", "/topics/view?topic=t")).text
+    assert '<dd>api <span class="pill warn">paused</span></dd>' in shown
     replies.replies["topics.groups"] = {"groups": groups[:1], "is_all": True}
     assert "more groups" not in (await at.ask("GET", "/topics/view?topic=t")).text
     assert "full limits</dt><dd>api <span" in (await at.ask("GET", "/")).text
