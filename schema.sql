@@ -207,7 +207,8 @@ CREATE TABLE pulse.schedules (
     key          text,                              -- stable name of a schedule that an application declares
     declared_by  text,                              -- that application
     error        text,                              -- why its times cannot be computed; then it does not fire
-    unique_key   text,                              -- of its jobs, as in pulse.jobs; NULL: they have none
+    group_key    text,                              -- of its jobs, as in pulse.jobs; NULL: they have none
+    unique_key   text,                              -- likewise
     unique_until text,
     on_conflict  text,                              -- while another job has the key: skip (NULL: the same) or replace
     skipped_at   timestamptz,                       -- the newest occurrence that submitted nothing, since another job was in its way
@@ -238,6 +239,7 @@ CREATE TABLE pulse.schedules (
     CONSTRAINT schedules_unique CHECK (CASE WHEN unique_key IS NULL THEN num_nonnulls(unique_until, on_conflict) = 0
         ELSE length(unique_key) BETWEEN 1 AND 500 AND coalesce(unique_until, 'end') IN ('start', 'end')
             AND coalesce(on_conflict, 'skip') IN ('skip', 'replace') AND overlap = 'allow' END),
+    CONSTRAINT schedules_group_key CHECK (length(group_key) BETWEEN 1 AND 200 AND group_key <> '*'),
     CONSTRAINT schedules_waiting CHECK (waiting >= 0),
     CONSTRAINT schedules_key CHECK (length(key) BETWEEN 1 AND 200)
 );
@@ -292,7 +294,8 @@ CREATE TABLE pulse.handlers (
 );
 
 -- Policy per topic; NULL: the server decides. Row '' holds the server's defaults: the supervisor writes max_attempts,
--- max_crashes and backoff from its settings. Changes by pulse.set_topic or a plain UPDATE apply at once.
+-- max_crashes and backoff from its settings. Changes by pulse.set_topic or a plain UPDATE apply at once; but limit_name only by
+-- pulse.set_topic, which also counts what runs.
 CREATE TABLE pulse.topics (
     topic        text PRIMARY KEY CHECK (length(topic) <= 200),
     max_attempts int CHECK (max_attempts BETWEEN 1 AND 10000),
@@ -326,6 +329,8 @@ CREATE TABLE pulse.limits (
     oldest_at   timestamptz,                        -- no slot was taken before; NULL: not known
     tokens      float8,                             -- starts that were left ...
     tokens_at   timestamptz,                        -- ... at that time; both NULL: as many as may start together
+    declared_by text,                               -- of '': the application whose code declares it; NULL: an operator set it
+    undeclared_at timestamptz,                      -- of '': since when that code does not declare it any more
     PRIMARY KEY (name, group_key),
     CONSTRAINT limits_burst CHECK (burst IS NULL OR rate IS NOT NULL),
     CONSTRAINT limits_sequence CHECK (sequence IS NULL OR (group_key = '*' AND coalesce(concurrency, 1) <= 1)),
@@ -385,7 +390,7 @@ LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     mine  constant text[] := ARRAY['timeout_s', 'stall_s'];
     every constant text[] := ARRAY['max_attempts', 'max_crashes', 'timeout_s', 'stall_s', 'lease_s', 'retention_s',
-                                   'retention_dead_s', 'ageing_s', 'backoff'];
+                                   'retention_dead_s', 'ageing_s', 'backoff', 'limit'];
     named text := CASE topic WHEN '' THEN 'the server' ELSE format('topic "%s"', left(topic, 50)) END;
     bad   record;
 BEGIN
@@ -426,14 +431,21 @@ BEGIN
         RAISE EXCEPTION '% of % is %; % allowed', bad.key, named, left(bad.value::text, 50), bad.allowed
             USING ERRCODE = 'invalid_parameter_value';
     END IF;
+    IF policy ? 'limit' THEN
+        IF jsonb_typeof(policy->'limit') NOT IN ('null', 'string') OR length(policy->>'limit') NOT BETWEEN 1 AND 200 THEN
+            RAISE EXCEPTION 'limit of % is %; the name of a limit, 1 to 200 characters, is allowed', named, left((policy->'limit')::text, 50)
+                USING ERRCODE = 'invalid_parameter_value';
+        END IF;
+        PERFORM pulse.await_claims();  -- what they take counts where the topic goes by until now; it is counted anew below
+    END IF;
 
     BEGIN
         INSERT INTO pulse.topics AS t (topic, max_attempts, max_crashes, timeout_s, stall_s, lease_s, retention_s, retention_dead_s,
-                                       ageing_s, backoff)
+                                       ageing_s, backoff, limit_name)
         SELECT set_topic.topic, coalesce((p.max_attempts)::int, s.max_attempts), coalesce((p.max_crashes)::int, s.max_crashes),
-               p.timeout_s, p.stall_s, p.lease_s, p.retention_s, p.retention_dead_s, p.ageing_s, p.backoff
+               p.timeout_s, p.stall_s, p.lease_s, p.retention_s, p.retention_dead_s, p.ageing_s, p.backoff, p."limit"
         FROM jsonb_to_record(policy) AS p(max_attempts numeric, max_crashes numeric, timeout_s float8, stall_s float8, lease_s float8,
-                                          retention_s float8, retention_dead_s float8, ageing_s float8, backoff text)
+                                          retention_s float8, retention_dead_s float8, ageing_s float8, backoff text, "limit" text)
         LEFT JOIN pulse.topics s ON s.topic = '' AND set_topic.topic = ''
         ON CONFLICT (topic) DO UPDATE SET
             max_attempts = CASE WHEN policy ? 'max_attempts' THEN excluded.max_attempts ELSE t.max_attempts END,
@@ -444,7 +456,8 @@ BEGIN
             retention_s = CASE WHEN policy ? 'retention_s' THEN excluded.retention_s ELSE t.retention_s END,
             retention_dead_s = CASE WHEN policy ? 'retention_dead_s' THEN excluded.retention_dead_s ELSE t.retention_dead_s END,
             ageing_s = CASE WHEN policy ? 'ageing_s' THEN excluded.ageing_s ELSE t.ageing_s END,
-            backoff = CASE WHEN policy ? 'backoff' THEN excluded.backoff ELSE t.backoff END;
+            backoff = CASE WHEN policy ? 'backoff' THEN excluded.backoff ELSE t.backoff END,
+            limit_name = CASE WHEN policy ? 'limit' THEN excluded.limit_name ELSE t.limit_name END;
     EXCEPTION WHEN check_violation THEN  -- all else was looked at above
         RAISE EXCEPTION 'backoff of % is %; allowed are quadratic[:UNIT], exponential[:FIRST[:LONGEST]], fixed:SECONDS, '
             'list:SECONDS,SECONDS,... with seconds from 0 to 999999999', named, left((policy->'backoff')::text, 80)
@@ -453,7 +466,11 @@ BEGIN
     DELETE FROM pulse.topics t
     WHERE t.topic = set_topic.topic
       AND num_nonnulls(t.max_attempts, t.max_crashes, t.timeout_s, t.stall_s, t.lease_s, t.retention_s, t.retention_dead_s, t.ageing_s,
-                       t.backoff) = 0;
+                       t.backoff, t.limit_name) = 0;
+    IF policy ? 'limit' THEN
+        PERFORM pulse.count_slots();
+        PERFORM pulse.tell('pulse_gate', 'limits');
+    END IF;
     PERFORM pulse.note(CASE jsonb_strip_nulls(policy) WHEN '{}' THEN 'topics.unset' ELSE 'topics.set' END, topic => set_topic.topic,
         detail => policy);
 END
@@ -707,9 +724,6 @@ BEGIN
 END
 $$;
 
--- Not for everybody: no dispatcher claims under limits yet.
-REVOKE ALL ON FUNCTION pulse.set_limit(text, text, jsonb), pulse.unset_limit(text, text), pulse.count_slots(), pulse.await_claims() FROM PUBLIC;
-
 -- UUID version 7 (RFC 9562): neighbours in time are neighbours in the index. Never used as an order: clocks step back.
 DO $install$
 BEGIN
@@ -800,13 +814,20 @@ LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
             THEN format('on_conflict is %L; allowed are skip, replace, error', left(on_conflict, 50)) END
 $$;
 
+-- What is wrong with the group of a job, in one line; NULL: nothing. In a limit, * stands for each group.
+CREATE FUNCTION pulse.group_problem(group_key text) RETURNS text
+LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT CASE WHEN length(group_key) NOT BETWEEN 1 AND 200 OR group_key = '*'
+        THEN format('group_key is %L; 1 to 200 characters are allowed, but not * alone', left(group_key, 50)) END
+$$;
+
 -- The job that is there instead of a new one with this id and key: the same submit, stored before, or the job that has the key.
 -- With `replace` it gets the new args and times, if it waits. No row: the key is free again. It has its owner's rights, for
 -- roles that may submit but neither read nor change jobs: who knows a key learns the id of its job, and may replace its args, which
 -- is what a submit is for. Only they may call it.
 CREATE FUNCTION pulse.unique_holder(
     id uuid, name text, topic text, args jsonb, next_run_at timestamptz, expires_at timestamptz, unique_key text, on_conflict text
-) RETURNS TABLE (job_id uuid, level_topic text, level_priority smallint, due_at timestamptz)
+) RETURNS TABLE (job_id uuid, level_topic text, level_priority smallint, due_at timestamptz, level_group text)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 DECLARE
     other record;
@@ -817,16 +838,16 @@ BEGIN
            OR other.unique_key IS DISTINCT FROM unique_holder.unique_key AND other.args <> unique_holder.args THEN
             RAISE EXCEPTION 'job % exists already with another name, topic or args', unique_holder.id USING ERRCODE = 'unique_violation';
         END IF;
-        RETURN QUERY SELECT unique_holder.id, NULL::text, NULL::smallint, NULL::timestamptz;
+        RETURN QUERY SELECT unique_holder.id, NULL::text, NULL::smallint, NULL::timestamptz, NULL::text;
         RETURN;
     END IF;
     IF on_conflict = 'replace' THEN
         RETURN QUERY UPDATE pulse.jobs j
-        SET args = unique_holder.args, expires_at = unique_holder.expires_at,  -- a job that is held back stays so
+        SET args = unique_holder.args, expires_at = unique_holder.expires_at, run_after = NULL,  -- a job that is held back stays so
             next_run_at = CASE WHEN j.next_run_at < '9999-12-30 00:00+00' THEN unique_holder.next_run_at ELSE j.next_run_at END
         WHERE j.unique_key = unique_holder.unique_key AND j.unique_until IS NOT NULL AND j.completed_at IS NULL
           AND (j.unique_until = 'end' OR j.attempts = 0) AND j.status::text IN ('PENDING', 'RETRYING') AND j.name = unique_holder.name
-        RETURNING j.id, j.topic, j.priority, j.next_run_at;
+        RETURNING j.id, j.topic, j.priority, j.next_run_at, j.group_key;
         IF FOUND THEN
             RETURN;
         END IF;
@@ -844,7 +865,7 @@ BEGIN
         RAISE EXCEPTION 'unique key % belongs to job % of another handler; only one of the same handler can be replaced',
             quote_literal(unique_key), other.id USING ERRCODE = 'unique_violation';
     END IF;
-    RETURN QUERY SELECT other.id, NULL::text, NULL::smallint, NULL::timestamptz;
+    RETURN QUERY SELECT other.id, NULL::text, NULL::smallint, NULL::timestamptz, NULL::text;
 END
 $$;
 
@@ -854,22 +875,23 @@ REVOKE ALL ON FUNCTION pulse.unique_holder(uuid, text, text, jsonb, timestamptz,
 -- Returns the given id, or the id of the job that has the key; and where it waits, if it is new or was changed.
 CREATE FUNCTION pulse.insert_unique(
     id uuid, name text, topic text, args jsonb, priority int, next_run_at timestamptz, max_attempts int, timeout_s float8,
-    expires_at timestamptz, traceparent text, unique_key text, unique_until text, on_conflict text
-) RETURNS TABLE (job_id uuid, level_topic text, level_priority smallint, due_at timestamptz)
+    expires_at timestamptz, traceparent text, group_key text, unique_key text, unique_until text, on_conflict text
+) RETURNS TABLE (job_id uuid, level_topic text, level_priority smallint, due_at timestamptz, level_group text)
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
     most_rounds constant int := 20;                 -- the key changes hands between two statements: rare once, and unheard of twice
 BEGIN
     FOR round IN 1..most_rounds LOOP
-        INSERT INTO pulse.jobs (id, name, topic, args, priority, next_run_at, max_attempts, timeout_s, expires_at, traceparent, unique_key,
-                                unique_until)
+        INSERT INTO pulse.jobs (id, name, topic, args, priority, next_run_at, max_attempts, timeout_s, expires_at, traceparent, group_key,
+                                unique_key, unique_until)
         VALUES (insert_unique.id, insert_unique.name, insert_unique.topic, insert_unique.args, insert_unique.priority,
                 insert_unique.next_run_at, insert_unique.max_attempts, insert_unique.timeout_s, insert_unique.expires_at,
-                insert_unique.traceparent, insert_unique.unique_key, coalesce(insert_unique.unique_until, 'end'))
+                insert_unique.traceparent, insert_unique.group_key, insert_unique.unique_key, coalesce(insert_unique.unique_until, 'end'))
         ON CONFLICT DO NOTHING;  -- waits for a transaction that has inserted the same key
         IF FOUND THEN
-            RETURN QUERY SELECT insert_unique.id, insert_unique.topic, insert_unique.priority::smallint, insert_unique.next_run_at;
+            RETURN QUERY SELECT insert_unique.id, insert_unique.topic, insert_unique.priority::smallint, insert_unique.next_run_at,
+                insert_unique.group_key;
             RETURN;
         END IF;
         RETURN QUERY SELECT h.* FROM pulse.unique_holder(insert_unique.id, insert_unique.name, insert_unique.topic, insert_unique.args,
@@ -910,6 +932,7 @@ DECLARE
     fresh bigint;
     plain bigint;
     keyed boolean;
+    grouped boolean;
     one   record;
     bad   text;
 BEGIN
@@ -918,17 +941,19 @@ BEGIN
             USING ERRCODE = 'invalid_parameter_value';
     END IF;
     SELECT min(jsonb_typeof(job)) FILTER (WHERE jsonb_typeof(job) <> 'object'),
-           coalesce(bool_or(job ?| ARRAY['unique_key', 'unique_until', 'on_conflict']), false)
-    INTO bad, keyed FROM jsonb_array_elements(jobs) AS job;
+           coalesce(bool_or(job ?| ARRAY['unique_key', 'unique_until', 'on_conflict']), false),
+           coalesce(bool_or(job ? 'group_key'), false)
+    INTO bad, keyed, grouped FROM jsonb_array_elements(jobs) AS job;
     IF bad IS NOT NULL THEN
         RAISE EXCEPTION 'jobs must be a JSON array of objects, and one of them is of type %', bad
             USING ERRCODE = 'invalid_parameter_value';
     END IF;
     SELECT k INTO bad FROM jsonb_array_elements(jobs) AS job, jsonb_object_keys(job) AS k
         WHERE k <> ALL (ARRAY['name', 'args', 'topic', 'priority', 'run_at', 'max_attempts', 'timeout_s', 'id', 'expires_at',
-                            'expires_in_s', 'traceparent', 'delay_s', 'unique_key', 'unique_until', 'on_conflict']) LIMIT 1;
+                            'expires_in_s', 'traceparent', 'delay_s', 'group_key', 'unique_key', 'unique_until', 'on_conflict'])
+        LIMIT 1;
     IF bad IS NOT NULL THEN
-        RAISE EXCEPTION 'unknown key "%" in a job; allowed are name, args, topic, priority, run_at, max_attempts, timeout_s, id, expires_at, expires_in_s, traceparent, delay_s, unique_key, unique_until, on_conflict', bad
+        RAISE EXCEPTION 'unknown key "%" in a job; allowed are name, args, topic, priority, run_at, max_attempts, timeout_s, id, expires_at, expires_in_s, traceparent, delay_s, group_key, unique_key, unique_until, on_conflict', bad
             USING ERRCODE = 'invalid_parameter_value';
     END IF;
 
@@ -946,6 +971,14 @@ BEGIN
     IF bad IS NOT NULL THEN
         RAISE EXCEPTION 'traceparent is %; one of W3C Trace Context is allowed', quote_literal(bad) USING ERRCODE = 'invalid_parameter_value';
     END IF;
+    IF grouped THEN
+        SELECT p.problem INTO bad FROM jsonb_array_elements(jobs) AS e(job)
+        CROSS JOIN LATERAL pulse.group_problem(e.job->>'group_key') AS p(problem)
+        WHERE p.problem IS NOT NULL LIMIT 1;
+        IF bad IS NOT NULL THEN
+            RAISE EXCEPTION '%', bad USING ERRCODE = 'invalid_parameter_value';
+        END IF;
+    END IF;
     IF keyed THEN
         SELECT p.problem INTO bad FROM jsonb_array_elements(jobs) AS e(job)
         CROSS JOIN LATERAL pulse.unique_problem(e.job->>'unique_key', e.job->>'unique_until', e.job->>'on_conflict') AS p(problem)
@@ -959,18 +992,18 @@ BEGIN
         SELECT coalesce(g.id, pulse.uuid7()) AS id, g.name, coalesce(g.args, '{}') AS args, g.topic, coalesce(g.priority, 0) AS priority,
                coalesce(g.run_at, began + coalesce(g.delay_s, 0) * interval '1 second') AS run_at, g.max_attempts, g.timeout_s,
                coalesce(g.expires_at, began + g.expires_in_s * interval '1 second') AS expires_at,
-               g.traceparent, e.place, e.job->>'unique_key' IS NULL AS is_plain
+               g.traceparent, g.group_key, e.place, e.job->>'unique_key' IS NULL AS is_plain
         FROM jsonb_array_elements(jobs) WITH ORDINALITY AS e(job, place)
         CROSS JOIN LATERAL jsonb_to_record(e.job) AS g(
             id uuid, name text, args jsonb, topic text, priority smallint, run_at timestamptz, max_attempts int, timeout_s float8,
-            expires_at timestamptz, expires_in_s float8, traceparent text, delay_s float8)
+            expires_at timestamptz, expires_in_s float8, traceparent text, delay_s float8, group_key text)
     ), put AS (
-        INSERT INTO pulse.jobs (id, name, topic, args, priority, next_run_at, max_attempts, timeout_s, expires_at, traceparent)
+        INSERT INTO pulse.jobs (id, name, topic, args, priority, next_run_at, max_attempts, timeout_s, expires_at, traceparent, group_key)
         SELECT g.id, g.name, coalesce(g.topic, h.topic, 'default'), g.args, g.priority,
                g.run_at + (g.place - 1) * interval '1 microsecond',
                coalesce(g.max_attempts, h.max_attempts, t.max_attempts, (SELECT s.max_attempts FROM pulse.topics s WHERE s.topic = '')),
                coalesce(g.timeout_s, h.timeout_s, t.timeout_s, (SELECT s.timeout_s FROM pulse.topics s WHERE s.topic = '')), g.expires_at,
-               g.traceparent
+               g.traceparent, g.group_key
         FROM given g
         LEFT JOIN pulse.handlers h ON h.name = g.name
         LEFT JOIN pulse.topics t ON t.topic = coalesce(g.topic, h.topic, 'default')
@@ -1003,18 +1036,18 @@ BEGIN
                        coalesce(g.run_at, began + coalesce(g.delay_s, 0) * interval '1 second')
                            + (e.place - 1) * interval '1 microsecond' AS run_at,
                        o.max_attempts, o.timeout_s, coalesce(g.expires_at, began + g.expires_in_s * interval '1 second') AS expires_at,
-                       g.traceparent, g.unique_key, g.unique_until, g.on_conflict
+                       g.traceparent, g.group_key, g.unique_key, g.unique_until, g.on_conflict
                 FROM jsonb_array_elements(jobs) WITH ORDINALITY AS e(job, place)
                 CROSS JOIN LATERAL jsonb_to_record(e.job) AS g(
                     name text, args jsonb, topic text, priority smallint, run_at timestamptz, max_attempts int, timeout_s float8,
-                    expires_at timestamptz, expires_in_s float8, traceparent text, delay_s float8, unique_key text, unique_until text,
-                    on_conflict text)
+                    expires_at timestamptz, expires_in_s float8, traceparent text, delay_s float8, group_key text,
+                    unique_key text, unique_until text, on_conflict text)
                 CROSS JOIN LATERAL pulse.resolved_options(g.name, g.topic, g.max_attempts, g.timeout_s) AS o
                 WHERE g.unique_key IS NOT NULL
                 ORDER BY g.unique_key, e.place
             ) AS e
             CROSS JOIN LATERAL pulse.insert_unique(made[e.place], e.name, e.topic, e.args, e.priority, e.run_at, e.max_attempts,
-                e.timeout_s, e.expires_at, e.traceparent, e.unique_key, e.unique_until, e.on_conflict) AS u
+                e.timeout_s, e.expires_at, e.traceparent, e.group_key, e.unique_key, e.unique_until, e.on_conflict) AS u
         LOOP
             made[one.place] := one.job_id;
             fresh := fresh + (one.level_topic IS NOT NULL)::int;
@@ -1034,7 +1067,7 @@ CREATE FUNCTION pulse.submit(
     name text, args jsonb DEFAULT '{}', topic text DEFAULT NULL, priority int DEFAULT 0, run_at timestamptz DEFAULT NULL,
     max_attempts int DEFAULT NULL, timeout_s float8 DEFAULT NULL, id uuid DEFAULT NULL, expires_at timestamptz DEFAULT NULL,
     expires_in_s float8 DEFAULT NULL, traceparent text DEFAULT NULL, delay_s float8 DEFAULT NULL,
-    unique_key text DEFAULT NULL, unique_until text DEFAULT NULL, on_conflict text DEFAULT NULL
+    group_key text DEFAULT NULL, unique_key text DEFAULT NULL, unique_until text DEFAULT NULL, on_conflict text DEFAULT NULL
 ) RETURNS uuid
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
@@ -1066,6 +1099,12 @@ BEGIN
             USING ERRCODE = 'invalid_parameter_value';
     END IF;
 
+    IF submit.group_key IS NOT NULL THEN
+        bad := pulse.group_problem(submit.group_key);
+        IF bad IS NOT NULL THEN
+            RAISE EXCEPTION '%', bad USING ERRCODE = 'invalid_parameter_value';
+        END IF;
+    END IF;
     IF num_nonnulls(submit.unique_key, submit.unique_until, submit.on_conflict) > 0 THEN
         bad := pulse.unique_problem(submit.unique_key, submit.unique_until, submit.on_conflict);
         IF bad IS NOT NULL THEN
@@ -1076,18 +1115,18 @@ BEGIN
         CROSS JOIN LATERAL pulse.insert_unique(made, submit.name, o.topic, submit.args, coalesce(submit.priority, 0),
             coalesce(submit.run_at, clock_timestamp() + coalesce(submit.delay_s, 0) * interval '1 second'), o.max_attempts, o.timeout_s,
             coalesce(submit.expires_at, clock_timestamp() + submit.expires_in_s * interval '1 second'), submit.traceparent,
-            submit.unique_key, submit.unique_until, submit.on_conflict) AS u;
+            submit.group_key, submit.unique_key, submit.unique_until, submit.on_conflict) AS u;
         IF other.level_topic IS NOT NULL THEN
             PERFORM pulse.notify_work();
         END IF;
         RETURN other.job_id;
     END IF;
 
-    INSERT INTO pulse.jobs (id, name, topic, args, priority, next_run_at, max_attempts, timeout_s, expires_at, traceparent)
+    INSERT INTO pulse.jobs (id, name, topic, args, priority, next_run_at, max_attempts, timeout_s, expires_at, traceparent, group_key)
     SELECT made, submit.name, o.topic, submit.args, coalesce(submit.priority, 0),
            coalesce(submit.run_at, clock_timestamp() + coalesce(submit.delay_s, 0) * interval '1 second'),
            o.max_attempts, o.timeout_s, coalesce(submit.expires_at, clock_timestamp() + submit.expires_in_s * interval '1 second'),
-           submit.traceparent
+           submit.traceparent, submit.group_key
     FROM pulse.resolved_options(submit.name, submit.topic, submit.max_attempts, submit.timeout_s) AS o
     ON CONFLICT DO NOTHING;  -- without a column that would have to be readable
 
@@ -1169,7 +1208,7 @@ CREATE FUNCTION pulse.create_schedule(
     args jsonb DEFAULT '{}', topic text DEFAULT NULL, priority int DEFAULT 0, max_attempts int DEFAULT NULL,
     timeout_s float8 DEFAULT NULL, starts_at timestamptz DEFAULT NULL, ends_at timestamptz DEFAULT NULL, jitter_s float8 DEFAULT 0,
     catch_up text DEFAULT 'latest', overlap text DEFAULT 'allow', id uuid DEFAULT NULL, unique_key text DEFAULT NULL,
-    unique_until text DEFAULT NULL, on_conflict text DEFAULT NULL
+    unique_until text DEFAULT NULL, on_conflict text DEFAULT NULL, group_key text DEFAULT NULL
 ) RETURNS uuid
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
@@ -1191,13 +1230,13 @@ BEGIN
     new.jitter_s := coalesce(create_schedule.jitter_s, 0);
     new.catch_up := coalesce(create_schedule.catch_up, 'latest'); new.overlap := coalesce(create_schedule.overlap, 'allow');
     new.unique_key := create_schedule.unique_key; new.unique_until := create_schedule.unique_until;
-    new.on_conflict := create_schedule.on_conflict;
+    new.on_conflict := create_schedule.on_conflict; new.group_key := create_schedule.group_key;
     PERFORM pulse.check_schedule(new);
     INSERT INTO pulse.schedules AS s (id, name, args, topic, kind, cron, timezone, every_s, run_at, priority, max_attempts, timeout_s,
-        starts_at, ends_at, jitter_s, catch_up, overlap, unique_key, unique_until, on_conflict)
+        starts_at, ends_at, jitter_s, catch_up, overlap, unique_key, unique_until, on_conflict, group_key)
     VALUES (new.id, new.name, new.args, new.topic, new.kind, new.cron, new.timezone, new.every_s, new.run_at, new.priority,
         new.max_attempts, new.timeout_s, new.starts_at, new.ends_at, new.jitter_s, new.catch_up, new.overlap,
-        new.unique_key, new.unique_until, new.on_conflict);
+        new.unique_key, new.unique_until, new.on_conflict, new.group_key);
     PERFORM pulse.note('schedules.create', topic => new.topic, schedule_id => new.id, detail => jsonb_strip_nulls(jsonb_build_object(
         'name', new.name, 'cron', new.cron, 'timezone', new.timezone, 'every_s', new.every_s, 'run_at', new.run_at)));
     PERFORM pulse.tell('pulse_schedules', '');
@@ -1212,7 +1251,7 @@ LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     every   constant text[] := ARRAY['name', 'cron', 'timezone', 'every_s', 'run_at', 'args', 'topic', 'priority', 'max_attempts',
                                      'timeout_s', 'starts_at', 'ends_at', 'jitter_s', 'catch_up', 'overlap', 'unique_key',
-                                     'unique_until', 'on_conflict'];
+                                     'unique_until', 'on_conflict', 'group_key'];
     given   int := num_nonnulls(changes->>'cron', changes->>'every_s', changes->>'run_at');
     bad     text;
     old     pulse.schedules;
@@ -1262,7 +1301,7 @@ BEGIN
         timeout_s = new.timeout_s, kind = new.kind, cron = new.cron, timezone = new.timezone, every_s = new.every_s,
         run_at = new.run_at, starts_at = new.starts_at, ends_at = new.ends_at, jitter_s = new.jitter_s,
         catch_up = new.catch_up, overlap = new.overlap, unique_key = new.unique_key, unique_until = new.unique_until,
-        on_conflict = new.on_conflict, revision = s.revision + 1, error = NULL,
+        on_conflict = new.on_conflict, group_key = new.group_key, revision = s.revision + 1, error = NULL,
         next_run_at = CASE WHEN is_else THEN NULL ELSE s.next_run_at END,
         following_run_at = CASE WHEN is_else THEN NULL ELSE s.following_run_at END,
         reckon = is_else OR s.reckon OR s.error IS NOT NULL OR new.jitter_s > s.jitter_s  -- of cron it may be too long
@@ -1279,14 +1318,14 @@ CREATE FUNCTION pulse.update_schedule(
     run_at timestamptz DEFAULT NULL, args jsonb DEFAULT NULL, topic text DEFAULT NULL, priority int DEFAULT NULL,
     max_attempts int DEFAULT NULL, timeout_s float8 DEFAULT NULL, starts_at timestamptz DEFAULT NULL, ends_at timestamptz DEFAULT NULL,
     jitter_s float8 DEFAULT NULL, catch_up text DEFAULT NULL, overlap text DEFAULT NULL, unique_key text DEFAULT NULL,
-    unique_until text DEFAULT NULL, on_conflict text DEFAULT NULL
+    unique_until text DEFAULT NULL, on_conflict text DEFAULT NULL, group_key text DEFAULT NULL
 ) RETURNS boolean
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     changes jsonb := jsonb_build_object('name', name, 'cron', cron, 'timezone', timezone, 'every_s', every_s, 'run_at', run_at,
         'args', args, 'topic', topic, 'priority', priority, 'max_attempts', max_attempts, 'timeout_s', timeout_s,
         'starts_at', starts_at, 'ends_at', ends_at, 'jitter_s', jitter_s, 'catch_up', catch_up, 'overlap', overlap,
-        'unique_key', unique_key, 'unique_until', unique_until, 'on_conflict', on_conflict);
+        'unique_key', unique_key, 'unique_until', unique_until, 'on_conflict', on_conflict, 'group_key', group_key);
 BEGIN
     RETURN pulse.set_schedule(id, (SELECT coalesce(jsonb_object_agg(key, value), '{}') FROM jsonb_each(changes) WHERE value <> 'null'));
 END
@@ -1335,6 +1374,7 @@ BEGIN
         WHEN s.on_conflict = 'error' THEN 'on_conflict is ''error''; allowed for a schedule are skip, replace'
         WHEN pulse.unique_problem(s.unique_key, s.unique_until, s.on_conflict) IS NOT NULL
             THEN pulse.unique_problem(s.unique_key, s.unique_until, s.on_conflict)
+        WHEN pulse.group_problem(s.group_key) IS NOT NULL THEN pulse.group_problem(s.group_key)
         WHEN s.name IS NULL OR length(s.name) NOT BETWEEN 1 AND 200
             THEN format('name is %L; 1 to 200 characters are allowed', left(s.name, 100))
         WHEN length(s.topic) NOT BETWEEN 1 AND 200 THEN format('topic is %L; 1 to 200 characters are allowed', left(s.topic, 100))
@@ -1393,8 +1433,9 @@ BEGIN
         RETURN NULL;
     END IF;
     FOR round IN 1..most_rounds LOOP
-        INSERT INTO pulse.jobs (id, name, args, topic, priority, next_run_at, max_attempts, timeout_s, schedule_id, unique_key, unique_until)
-        SELECT made, m.name, m.args, o.topic, m.priority, clock_timestamp(), o.max_attempts, o.timeout_s, m.id, m.unique_key,
+        INSERT INTO pulse.jobs (id, name, args, topic, priority, next_run_at, max_attempts, timeout_s, schedule_id, group_key, unique_key,
+            unique_until)
+        SELECT made, m.name, m.args, o.topic, m.priority, clock_timestamp(), o.max_attempts, o.timeout_s, m.id, m.group_key, m.unique_key,
                CASE WHEN m.unique_key IS NOT NULL THEN coalesce(m.unique_until, 'end') END
         FROM pulse.schedules m
         CROSS JOIN LATERAL pulse.resolved_options(m.name, m.topic, m.max_attempts, m.timeout_s) AS o

@@ -16,8 +16,7 @@ from bench.results import Sample
 from bench.scale import put
 from bench.stage import Sql, Stage
 from pulse.store.connections.pool import Target
-from pulse.store.limit_claims import GroupLevel
-from pulse.store.rows import Claim, Completion
+from pulse.store.rows import Claim, Completion, GroupLevel
 from pulse.store.store import Store
 
 CLAIM: Final = 100  # jobs of one claim; and groups that it names

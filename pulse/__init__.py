@@ -13,6 +13,7 @@ The public names are here; a module is loaded when the first of its names is use
 - encryption: `FernetCodec`, a ready codec
 - errors: every error that pulse raises on purpose
 - job: a job, a schedule, and the table of transitions between statuses
+- limit: limits of jobs: their options, and what clients get of them
 - logs: configures logging
 - ops: what command line and dashboard share: doctor, metrics, the demonstration
 - protocol: the wire: frames and messages
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from pulse.client.async_client import AsyncClient, connect
     from pulse.client.client import Client
     from pulse.client.control_requests import TopicOptions
-    from pulse.client.records import Changed, JobPage, Reason, SchedulePage, Stack, Why
+    from pulse.client.records import Changed, JobPage, LimitPage, Reason, SchedulePage, Stack, Why
     from pulse.client.requests import JobOptions, NewJob
     from pulse.client.schedule_requests import ScheduleOptions
     from pulse.common.ids import JobId
@@ -67,6 +68,7 @@ if TYPE_CHECKING:
         UnhandledNameWarning,
     )
     from pulse.job import HistoryEntry, Job, Schedule, Status
+    from pulse.limit import Limit, LimitOptions
     from pulse.protocol.stats import Stats, TopicStats
     from pulse.security.codec import Codec
 
@@ -93,6 +95,9 @@ __all__ = [
     "JobId",
     "JobOptions",
     "JobPage",
+    "Limit",
+    "LimitOptions",
+    "LimitPage",
     "NewJob",
     "NoHandlerError",
     "NobodyAnswersError",
@@ -127,7 +132,7 @@ __all__ = [
 ]
 
 _MODULES: Final = {
-    "pulse.client.records": ("Changed", "JobPage", "Reason", "SchedulePage", "Stack", "Why"),
+    "pulse.client.records": ("Changed", "JobPage", "LimitPage", "Reason", "SchedulePage", "Stack", "Why"),
     "pulse.app.app": ("App",),
     "pulse.app.call": ("Call", "call"),
     "pulse.client.client": ("Client",),
@@ -158,6 +163,7 @@ _MODULES: Final = {
     ),
     "pulse.app.handler": ("Handler",),
     "pulse.job": ("HistoryEntry", "Job", "Schedule", "Status"),
+    "pulse.limit": ("Limit", "LimitOptions"),
     "pulse.app.outcome": ("Discard", "RetryAfter", "Snooze"),
     "pulse.client.control_requests": ("TopicOptions",),
     "pulse.client.requests": ("JobOptions", "NewJob"),

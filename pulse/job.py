@@ -36,6 +36,7 @@ __all__ = [
 
 _IDENTITY_PARTS: Final = 5
 MAX_UNIQUE_KEY: Final = 500
+MAX_GROUP_KEY: Final = 200
 T = TypeVar("T")
 
 CATCH_UPS: Final = ("skip", "latest", "all")  # what a schedule does with occurrences that were missed
@@ -101,6 +102,13 @@ def unique_problem(unique: object, unique_until: object, on_conflict: object, ov
     return None if overlap == "allow" else f"overlap is {overlap!r:.20}; with unique only allow is: on_conflict decides"
 
 
+def group_problem(group: object) -> str | None:
+    """What is wrong with a group, in one line; None: nothing."""
+    if group is None or (isinstance(group, str) and 1 <= len(group) <= MAX_GROUP_KEY and group != "*"):
+        return None
+    return f"group_key is {group!r:.100}; text of 1 to {MAX_GROUP_KEY} characters is allowed, but not * alone"
+
+
 class HandlerProcess(NamedTuple):
     """A process that runs handlers: the name of its worker, its host (an id where no name is known), its pid."""
 
@@ -163,6 +171,7 @@ class Job:
         uncharged: Attempts that do not use up the retry budget; charged are ``attempts - uncharged``.
         ran_by: Of a completed job: identity of the worker that completed it, of which ``process`` is the readable part.
         expires_at: If it has not started by then, it becomes a dead letter.
+        group_key: Its group: limits per group, fair turns and sequences go by topic and group.
         unique_key: The key that it was submitted with. No other job has it until this one starts or ends.
         unique_until: Which of the two, ``start`` or ``end``; None: another job may have the key, since an operator has
             retried this one.
@@ -196,6 +205,7 @@ class Job:
     locked_by: str | None = None
     ran_by: str | None = None
     schedule_id: UUID | None = None
+    group_key: str | None = None
     unique_key: str | None = None
     unique_until: str | None = None
     history: tuple[HistoryEntry, ...] = field(default=())
@@ -253,6 +263,7 @@ class Schedule:
         following_run_at: The occurrence after the next, where it is computed.
         catch_up: ``skip``, ``latest`` or ``all`` of what was missed.
         overlap: ``allow``, ``skip``, ``queue`` or ``cancel`` while its earlier job is not finished.
+        group_key: The group of its jobs.
         unique_key: The unique key of its jobs; ``unique_until`` (``end`` if it is None) says how long they keep it, and
             ``on_conflict`` (``skip`` if it is None, or ``replace``) what happens while another job has it.
         skipped_at: The newest occurrence that submitted no job, since another one was in its way: ``skipped_for``.
@@ -292,6 +303,7 @@ class Schedule:
     waiting: int = 0
     error: str | None = None
     concealed: bool = False
+    group_key: str | None = None
     unique_key: str | None = None
     unique_until: str | None = None
     on_conflict: str | None = None

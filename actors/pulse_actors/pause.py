@@ -28,6 +28,7 @@ from pulse_actors.runtime.pg_listen import listen
 from pulse_actors.shared import identity as identities
 from pulse_actors.shared.audit import note_asked
 
+LIMITS: Final = "limits"  # what pulse.set_limit notifies; a topic of that name is looked at later
 REFRESH_S: Final = 1.0  # how soon a change by another host is noticed if its NOTIFY is lost
 
 log = structlog.get_logger()
@@ -74,6 +75,8 @@ class Pause:
         news = self._news(gate, await self._topics.live())
         missed = (hint("dispatcher", HintEvent.LISTENING),) if self._has_missed else ()
         self._has_missed = False
+        if any(told.event == HintEvent.LIMITS_CHANGED for told in turn.inbox):
+            news = [*news, hint("dispatcher", HintEvent.POLICIES_CHANGED)]
         return TurnResult(next_s, (*work, *missed, *news))
 
     def _news(self, gate: dict[str, object], policies: dict[str, LivePolicy]) -> list[Hint]:
@@ -96,13 +99,19 @@ class Pause:
         return {"database": database, "gate": await self._gate_store.get() if database["ok"] else None}
 
 
+def _gate_hint(text: str) -> Hint:
+    if text == LIMITS:
+        return hint("pause", HintEvent.LIMITS_CHANGED)
+    return hint("pause", HintEvent.GATE_CHANGED, TopicGate())
+
+
 async def pause(runtime: Runtime) -> None:
     """The pause actor's main part."""
     actor = Pause(runtime.store, identities.this_host(runtime.settings.host_id).id)
     await runtime.prime(actor)
 
     channels: dict[str, Callable[[str], None]] = {
-        GATE_CHANNEL: lambda _topic: runtime.nudge(hint("pause", HintEvent.GATE_CHANGED, TopicGate())),
+        GATE_CHANNEL: lambda text: runtime.nudge(_gate_hint(text)),
         WORK_CHANNEL: lambda sender: runtime.nudge(hint("pause", HintEvent.WORK, WorkSomewhere(sender))),
     }
     async with anyio.create_task_group() as tasks:

@@ -17,6 +17,7 @@ PARTS: Final[Mapping[str, Sequence[str]]] = {
         "hooks",
         "schedules",
         "unique-jobs",
+        "limits",
         "testing",
         "frameworks",
         "secrets",

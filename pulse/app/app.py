@@ -1,4 +1,4 @@
-"""An application: the handlers that a worker serves, by name, and the schedules that it declares, by key."""
+"""An application: the handlers that a worker serves, and the schedules and limits that it declares, all by name."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from pulse.app.hooks.registry import FailureHook, Hooks, ProcessHook
 from pulse.app.retry_on import RetryOn
 from pulse.app.schedule import Declared, ScheduleRules, declare
 from pulse.errors import HandlerError
+from pulse.limit import LimitOptions, problem_of, problem_of_whole
 from pulse.security.codec import Codec, checked
 
 __all__ = ["App", "check_app"]
@@ -92,6 +93,7 @@ class App:
         self._hooks = Hooks()
         self._handlers = _Handlers(self._hooks)
         self._schedules: dict[str, Declared] = {}
+        self._limits: dict[str, LimitOptions] = {}
 
     @property
     def codec(self) -> Codec | None:
@@ -107,6 +109,11 @@ class App:
     def schedules(self) -> Mapping[str, Declared]:
         """The declared schedules by key, read-only."""
         return MappingProxyType(self._schedules)
+
+    @property
+    def limits(self) -> Mapping[str, LimitOptions]:
+        """The policies of the declared limits by name, read-only."""
+        return MappingProxyType(self._limits)
 
     @property
     def hooks(self) -> Hooks:
@@ -131,6 +138,7 @@ class App:
         batch_wait_s: float | None = None,
         middleware: Sequence[Middleware] = (),
         unique_by: Callable[..., str | None] | None = None,
+        group_by: Callable[..., str | None] | None = None,
     ) -> Callable[[FunctionT], FunctionT]:
         """
         Register a function as the handler of the jobs called *name*.
@@ -159,6 +167,7 @@ class App:
                 outermost.
             unique_by: A function of some of its arguments, by their names, that returns the unique key of a job, or
                 None: it has none. For submits that have the function, and not only its name.
+            group_by: The same for the group of a job.
 
         Raises:
             HandlerError: The function cannot be a handler, an option is out of range, or the name is taken.
@@ -184,6 +193,7 @@ class App:
                 batch_wait_s=batch_wait_s,
                 middleware=middleware,
                 unique_by=unique_by,
+                group_by=group_by,
             )
             self._add(handler)
             return function
@@ -232,6 +242,33 @@ class App:
             return function
 
         return register
+
+    def limit(self, name: str, **policy: Unpack[LimitOptions]) -> None:
+        """
+        Declare a limit on the jobs of the topics that go by it: the one called *name*, and those whose policy names it.
+
+        A worker that serves the app sends it to the server, which makes it so: options that are not given are unset,
+        and what operators have changed since is changed back, except for what differs for single groups. A limit that
+        is no longer declared stays in force, marked in ``pulse ctl limits list``, until an operator unsets it.
+
+        Args:
+            name: 1 to 200 characters.
+            policy: How many run at once, and how many start per second, in all and of each group; see ``LimitOptions``.
+
+        Raises:
+            HandlerError: An option cannot be right, or the name is taken.
+
+        Example:
+            ::
+
+                app.limit("api", concurrency=50, rate=100, group_concurrency=2)
+        """
+        problem = problem_of(name, policy) or problem_of_whole(name, policy)
+        if problem is not None:
+            raise HandlerError(problem)
+        if name in self._limits:
+            raise HandlerError(f'limit "{name:.100}" is declared twice')
+        self._limits[name] = policy
 
     def middleware(self, function: MiddlewareT) -> MiddlewareT:
         """

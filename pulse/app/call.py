@@ -33,7 +33,7 @@ class Call(Generic[ResultT_co]):
         name: The name of the handler.
         args: Its arguments, a JSON object.
         options: Those of a submit that the handler declares: ``topic``, ``max_attempts``, ``timeout_s``; and
-            ``unique``, its ``unique_by`` of these arguments.
+            ``unique`` and ``group_key``, its ``unique_by`` and ``group_by`` of these arguments.
     """
 
     name: str
@@ -115,5 +115,4 @@ def resolve_call(handler: HandlerRef, args: object) -> Call[Any]:
 
 def _made(found: Handler, args: Mapping[str, object]) -> Call[Any]:
     """A call of *found* with args that it takes."""
-    text, key = args_text(args), found.unique_key(args)
-    return Call(found.name, text, found.submit_options if key is None else {**found.submit_options, "unique": key})
+    return Call(found.name, args_text(args), {**found.submit_options, **found.keys(args)})

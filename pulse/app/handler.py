@@ -13,7 +13,7 @@ import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, TypeGuard, cast
+from typing import Any, Final, TypeGuard
 
 from pulse.app.context import Context
 from pulse.app.hooks.functions import check_function, is_async
@@ -30,6 +30,7 @@ __all__ = ["Handler", "make_handler", "name_of"]
 
 MAX_NAME: Final = 200  # characters; as in the database
 MAX_KEY: Final = 500  # as in the database
+MAX_GROUP: Final = 200  # as in the database
 MAX_TRIES: Final = 10_000  # as in the database
 MAX_SECONDS: Final = 1e9  # as on the wire
 MAX_BYTES: Final = 2**60  # far beyond any machine, and below what the kernel takes
@@ -63,6 +64,7 @@ class Handler:
         batch: Most jobs of one call; None: each job has a call of its own.
         batch_wait_s: Longest wait of the first of them for more.
         unique_by: Makes the unique key of a job from its arguments, by their names; None: its jobs have none.
+        group_by: Makes the group of a job likewise.
         codec: Its app's.
         middleware: Its own, inside its app's.
         layers: All that wraps it; None: nothing does.
@@ -89,6 +91,7 @@ class Handler:
     batch: int | None = None
     batch_wait_s: float | None = None
     unique_by: Callable[..., str | None] | None = None
+    group_by: Callable[..., str | None] | None = None
     codec: Codec | None = None
     middleware: tuple[Middleware, ...] = ()
     layers: Layers | None = None
@@ -102,22 +105,31 @@ class Handler:
         values = {"topic": self.topic, "max_attempts": self.max_attempts, "timeout_s": self.timeout_s}
         return {key: value for key, value in values.items() if value is not None}
 
-    def unique_key(self, args: Mapping[str, object]) -> str | None:
+    def keys(self, args: Mapping[str, object]) -> dict[str, str]:
         """
-        The unique key of a job with *args*, as ``unique_by`` makes it from what the function would get.
+        The unique key and the group of a job with *args*, as options of a submit.
 
         Raises:
-            BadRequestError: It makes something else.
+            BadRequestError: ``unique_by`` or ``group_by`` makes something else.
         """
-        if self.unique_by is None:
+        made = {
+            "unique": self._made("unique_by", self.unique_by, args, MAX_KEY),
+            "group_key": self._made("group_by", self.group_by, args, MAX_GROUP, but=", but not * alone,"),
+        }
+        return {option: key for option, key in made.items() if key is not None}
+
+    def _made(
+        self, what: str, function: Callable[..., object] | None, args: Mapping[str, object], most: int, but: str = ""
+    ) -> str | None:
+        """What *function* makes from what the handler would get."""
+        if function is None:
             return None
         given = self.parameters.complete(args)
-        names = inspect.signature(self.unique_by).parameters
-        key = cast("object", self.unique_by(**{name: given[name] for name in names}))
-        if key is None or (isinstance(key, str) and 1 <= len(key) <= MAX_KEY):
+        key = function(**{name: given[name] for name in inspect.signature(function).parameters})
+        if key is None or (isinstance(key, str) and 1 <= len(key) <= most and not (but and key == "*")):
             return key
-        allowed = f"text of 1 to {MAX_KEY} characters is allowed, or None"
-        raise BadRequestError(f"{self.name}: unique_by gives {key!r:.100}; {allowed}")
+        allowed = f"text of 1 to {most} characters{but} is allowed, or None"
+        raise BadRequestError(f"{self.name}: {what} gives {key!r:.100}; {allowed}")
 
     def declared(self) -> dict[str, object]:
         """The declared options, for the worker's hello."""
@@ -174,8 +186,9 @@ def make_handler(name: str, function: Callable[..., Any], **options: Any) -> Han
         check_retry_on(label, made.retry_on)
     _check_isolation(label, made.isolate, made.max_memory_bytes, made.max_cpu_s)
     _check_batch(label, made)
-    if made.unique_by is not None:
-        _check_unique_by(label, made.unique_by, made.parameters.names)
+    for what, makes_key in (("unique_by", made.unique_by), ("group_by", made.group_by)):
+        if makes_key is not None:
+            _check_key_function(label, what, makes_key, made.parameters.names)
     return replace(
         made,
         batch_wait_s=_wait_s(made),
@@ -329,14 +342,14 @@ def _is_size(size: object) -> bool:
     return isinstance(size, int) and not isinstance(size, bool) and 1 <= size <= MAX_BATCH
 
 
-def _check_unique_by(label: str, unique_by: object, allowed: Sequence[str]) -> None:
-    if not callable(unique_by) or inspect.iscoroutinefunction(unique_by):
-        raise HandlerError(f"{label}: unique_by must be a plain function of its arguments, not {unique_by!r:.100}")
-    for parameter in inspect.signature(unique_by).parameters.values():
+def _check_key_function(label: str, what: str, function: object, allowed: Sequence[str]) -> None:
+    if not callable(function) or inspect.iscoroutinefunction(function):
+        raise HandlerError(f"{label}: {what} must be a plain function of its arguments, not {function!r:.100}")
+    for parameter in inspect.signature(function).parameters.values():
         is_known = parameter.name in allowed and parameter.kind in _BY_NAME
         if not is_known:
             raise HandlerError(
-                f"{label}: unique_by takes {parameter.name!r}; parameters of the handler are allowed, by their names: "
+                f"{label}: {what} takes {parameter.name!r}; parameters of the handler are allowed, by their names: "
                 f"{', '.join(allowed) or 'it has none'}"
             )
 

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, TypedDict
 from pulse.app.call import resolve_call
 from pulse.common.wire_values import unix_time
 from pulse.errors import BadRequestError, HandlerError
-from pulse.job import CATCH_UPS, OVERLAPS, unique_problem
+from pulse.job import CATCH_UPS, OVERLAPS, group_problem, unique_problem
 
 __all__ = ["Declared", "ScheduleRules", "declare", "to_wire"]
 
@@ -35,6 +35,7 @@ class ScheduleRules(TypedDict, total=False):
         catch_up: Which occurrences fire that were missed while nothing ran: none (skip), the newest (latest), all.
         overlap: While its earlier job is not finished: allow another one, skip the occurrence, queue it, or cancel the
             earlier job.
+        group_key: Group of its jobs.
         unique: Unique key of its jobs; with it *overlap* must be allow.
         unique_until: When a job gives the key away: "end", or already at its "start".
         on_conflict: While another job has the key: "skip" the occurrence, or "replace" that job's args.
@@ -53,6 +54,7 @@ class ScheduleRules(TypedDict, total=False):
     jitter_s: float
     catch_up: str
     overlap: str
+    group_key: str | None
     unique: str | None
     unique_until: Literal["start", "end"] | None
     on_conflict: Literal["skip", "replace"] | None
@@ -123,7 +125,7 @@ def _checked_words(label: str, rules: Mapping[str, Any]) -> dict[str, object]:
     for name, allowed_words in (("catch_up", CATCH_UPS), ("overlap", OVERLAPS)):
         if body.get(name, allowed_words[0]) not in allowed_words:
             raise HandlerError(f"{label}: {name} is {body[name]!r:.100}; allowed are {', '.join(allowed_words)}")
-    problem = unique_problem(
+    problem = group_problem(body.get("group_key")) or unique_problem(
         body.get("unique"), body.get("unique_until"), body.get("on_conflict"), body.get("overlap", "allow")
     )
     if problem is not None:

@@ -20,6 +20,7 @@ COMMANDS: Final = {
     "workers": Lazy("pulse.cli.system.workers", "workers", "List the connected worker processes; drain one."),
     "dispatch": Lazy("pulse.cli.control.dispatch", "dispatch", "Pause and resume the handing out of jobs."),
     "topics": Lazy("pulse.cli.control.topics", "topics", "List topics and what is in them; change policies."),
+    "limits": Lazy("pulse.cli.control.limits", "limits", "List and change limits of concurrency and rate."),
     "schedules": Lazy("pulse.cli.control.schedules", "schedules", "List, show, create and delete schedules."),
     "audit": Lazy("pulse.cli.system.audit", "audit", "Show what operators did, and who."),
     "actors": Lazy("pulse.cli.system.processes", "actors", "Restart an actor."),

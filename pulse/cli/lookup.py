@@ -138,6 +138,17 @@ def warn_of_topic(topic: str, *, if_similar: bool = False) -> None:
             _warn(who + (f"; similar topics: {', '.join(map(shell_word, alike))}" if alike else ""))
 
 
+def warn_of_limit(name: str) -> None:
+    """Warn if there is no such limit: its name may be misspelled, or it is still to be set."""
+    from pulse.protocol.limits import LimitPageAnswer
+
+    with contextlib.suppress(PulseError):
+        body = {"name": name, "limit": 1}
+        found = read(LimitPageAnswer, current_server().ask("limits.list", body, repeatable=True, timeout_s=_ASIDE_S))
+        if not found.limits:
+            _warn(f"there is no limit {shell_word(name)} yet: until there is, nothing limits the topic")
+
+
 def warn_of_handler(name: str) -> None:
     """Warn if no connected worker has a handler of that name, and one has a handler of a similar name."""
     with contextlib.suppress(PulseError):

@@ -25,7 +25,7 @@ from pulse.client import control_requests, discovery, requests, schedule_request
 from pulse.client.async_transport import AsyncTransport
 from pulse.client.control_requests import AuditFilters, TopicOptions
 from pulse.client.discovery import Remote
-from pulse.client.records import Changed, JobPage, SchedulePage, Stack, Why
+from pulse.client.records import Changed, JobPage, LimitPage, SchedulePage, Stack, Why
 from pulse.client.requests import JobFilters, JobOptions, NewJob, Request
 from pulse.client.schedule_requests import ScheduleChanges, ScheduleOptions
 from pulse.client.sealing import open_answer, seal_request
@@ -33,6 +33,7 @@ from pulse.common.ids import JobId
 from pulse.common.json_text import JsonValue
 from pulse.common.wire_values import IdLike, TimeLike
 from pulse.job import Job, Schedule
+from pulse.limit import Limit, LimitOptions
 from pulse.protocol.stats import Stats
 from pulse.security.codec import Codec, checked
 
@@ -347,6 +348,10 @@ class AsyncClient:
         """The policy of *topic*: the value in force of each option and its source; and what handlers declare."""
         return await self._ask(control_requests.get_topic(topic))
 
+    async def topics_groups(self, topic: str, limit: int = 20) -> dict[str, JsonValue]:
+        """The groups of *topic* with jobs that wait, at most *limit*: those with the most due ones first."""
+        return await self._ask(control_requests.topic_groups(topic, limit))
+
     async def topics_set(self, topic: str, **options: Unpack[TopicOptions]) -> dict[str, JsonValue]:
         """Set options of *topic*, see ``TopicOptions``; returns its policy. In force on all hosts within a second."""
         return await self._ask(control_requests.set_topic(topic, options))
@@ -354,6 +359,18 @@ class AsyncClient:
     async def topics_unset(self, topic: str, *options: str) -> dict[str, JsonValue]:
         """Unset *options* of *topic*, by default all; returns its policy."""
         return await self._ask(control_requests.unset_topic(topic, options))
+
+    async def limits(self, limit: int = 100, after: str | None = None, *, name: str | None = None) -> LimitPage:
+        """A page of limits and of groups that differ; or *name*, with its groups."""
+        return await self._ask(control_requests.list_limits(limit, after, name))
+
+    async def set_limit(self, name: str, *, group_key: str | None = None, **options: Unpack[LimitOptions]) -> Limit:
+        """Set options of a limit, or what differs for *group_key*, see ``LimitOptions``; on all hosts from now on."""
+        return await self._ask(control_requests.set_limit(name, group_key, options))
+
+    async def unset_limit(self, name: str, *, group_key: str | None = None) -> None:
+        """Remove a limit, or only what differs for *group_key*. NotFoundError: there is none."""
+        await self._ask(control_requests.unset_limit(name, group_key))
 
     async def dispatch_status(self) -> dict[str, JsonValue]:
         """What is paused, and why."""

@@ -6,10 +6,12 @@ from collections.abc import Iterable, Sequence
 from typing import Final, TypedDict
 
 from pulse.client import records
+from pulse.client.records import LimitPage
 from pulse.client.requests import Request, given
 from pulse.common.json_text import JsonValue
 from pulse.common.wire_values import TimeLike, unix_time
 from pulse.errors import BadRequestError
+from pulse.limit import Limit, LimitOptions, problem_of
 from pulse.protocol.stats import Stats
 
 __all__ = ["AuditFilters", "TopicOptions"]
@@ -60,6 +62,7 @@ class TopicOptions(TypedDict, total=False):
         retention_s: How long completed and canceled jobs are kept, seconds.
         retention_dead_s: How long dead letters are kept, seconds.
         ageing_s: Seconds of waiting that are worth one priority; 0: strict order.
+        limit: Name of the limit that its jobs go by; without it the one with the name of the topic, if there is one.
     """
 
     max_attempts: int | None
@@ -71,6 +74,7 @@ class TopicOptions(TypedDict, total=False):
     retention_s: float | None
     retention_dead_s: float | None
     ageing_s: float | None
+    limit: str | None
 
 
 TOPIC_OPTIONS: Final = tuple(TopicOptions.__annotations__)
@@ -84,6 +88,11 @@ def list_topics(limit: int = 100, after: str | None = None) -> Request[dict[str,
 def get_topic(topic: str) -> Request[dict[str, JsonValue]]:
     """The policy of one topic, '' for the server."""
     return Request("topics.get", {"topic": topic}, records.topic)
+
+
+def topic_groups(topic: str, limit: int) -> Request[dict[str, JsonValue]]:
+    """The groups of a topic with jobs that wait."""
+    return Request("topics.groups", {"topic": topic, "limit": limit}, records.plain)
 
 
 def set_topic(topic: str, options: TopicOptions) -> Request[dict[str, JsonValue]]:
@@ -105,6 +114,25 @@ def _check_options(topic: str, options: Iterable[str]) -> None:
     if unknown is not None:
         allowed = ", ".join(TOPIC_OPTIONS)
         raise BadRequestError(f"unknown option {unknown!r:.60} of topic {topic!r:.60}; allowed are {allowed}")
+
+
+def set_limit(name: str, group_key: str | None, options: LimitOptions) -> Request[Limit]:
+    """Set options of a limit, or of one of its groups."""
+    problem = problem_of(name, options, group_key)
+    if problem is not None:
+        raise BadRequestError(problem)
+    body = {"name": name, "group_key": group_key, "policy": dict(options)}
+    return Request("limits.set", body, records.limit)
+
+
+def unset_limit(name: str, group_key: str | None) -> Request[None]:
+    """Remove a limit, or what differs for one of its groups."""
+    return Request("limits.unset", {"name": name, "group_key": group_key}, records.nothing, repeatable=False)
+
+
+def list_limits(limit: int, after: str | None, name: str | None) -> Request[LimitPage]:
+    """A page of limits and of groups that differ."""
+    return Request("limits.list", given({"limit": limit, "after": after, "name": name}), records.limit_page)
 
 
 class AuditFilters(TypedDict, total=False):

@@ -22,12 +22,14 @@ from pulse.common.json_text import JsonValue
 from pulse.common.text import one_line
 from pulse.errors import ProtocolError, UnhandledNameWarning
 from pulse.job import HistoryEntry, Job, Schedule, Status
+from pulse.limit import Limit
 from pulse.protocol import answers
 from pulse.protocol.answers import Stack
+from pulse.protocol.limits import LimitPageAnswer, OneLimit
 from pulse.protocol.schedules import PreviewAnswer, ScheduleInfo, SchedulePageAnswer
 from pulse.protocol.stats import Stats
 
-__all__ = ["Changed", "JobPage", "Reason", "SchedulePage", "Stack", "Why"]
+__all__ = ["Changed", "JobPage", "LimitPage", "Reason", "SchedulePage", "Stack", "Why"]
 
 _ID_BYTES: Final = 16
 Body: TypeAlias = Mapping[str, object]
@@ -52,6 +54,18 @@ class SchedulePage:
     """Schedules, newest first; ``next`` is the cursor of the page behind it, None on the last one."""
 
     schedules: tuple[Schedule, ...]
+    next: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class LimitPage:
+    """
+    Limits and groups that differ, by name and group.
+
+    ``next`` is the cursor of the page behind it, None on the last one.
+    """
+
+    limits: tuple[Limit, ...]
     next: str | None
 
 
@@ -122,6 +136,17 @@ def schedule_page(body: Body) -> SchedulePage:
     """The answer to schedules.list."""
     page = answers.read(SchedulePageAnswer, body)
     return SchedulePage(tuple(map(_schedule, page.schedules)), page.next)
+
+
+def limit(body: Body) -> Limit:
+    """The answer to limits.set and unset."""
+    return _record(Limit, answers.read(OneLimit, body).limit)
+
+
+def limit_page(body: Body) -> LimitPage:
+    """The answer to limits.list."""
+    page = answers.read(LimitPageAnswer, body)
+    return LimitPage(tuple(_record(Limit, one) for one in page.limits), page.next)
 
 
 def one_id(body: Body) -> UUID:
@@ -251,11 +276,12 @@ _BY_TYPE: Final[Mapping[str, Reader]] = {
     "JsonValue": json_text.loads,
     "Status": Status,
     "tuple[HistoryEntry, ...]": _history,
+    "tuple[str, ...]": tuple,
     **dict.fromkeys(("str", "int", "float", "bool", "Mapping[str, str]"), _same),
 }
 _READERS: Final[Mapping[type[Any], Sequence[tuple[str, Reader]]]] = {
     kind: [(field.name, _BY_TYPE[str(field.type).removesuffix(" | None")]) for field in fields(kind)]
-    for kind in (Job, HistoryEntry, Schedule)
+    for kind in (Job, HistoryEntry, Schedule, Limit)
 }
 
 

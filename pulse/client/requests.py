@@ -54,6 +54,7 @@ class JobOptions(TypedDict, total=False):
         expires_at: That time instead: an aware datetime, or Unix seconds.
         id: UUID to submit under; the same id with the same name, topic and args is the same job.
         traceparent: W3C Trace Context that its attempts belong to; by default the current OpenTelemetry span's.
+        group_key: Group that it belongs to: limits per group, fair turns and sequences go by topic and group.
         unique: Key that one job has at a time: while it does, others with the same key are not made.
         unique_until: When the job gives its key away: "end", or already at its "start".
         on_conflict: If another job has the key: "skip" keeps that one; "replace" gives it these args and times, if it
@@ -70,6 +71,7 @@ class JobOptions(TypedDict, total=False):
     expires_at: TimeLike | None
     id: IdLike | None
     traceparent: str | None
+    group_key: str | None
     unique: str | None
     unique_until: Literal["start", "end"] | None
     on_conflict: Literal["skip", "replace", "error"] | None

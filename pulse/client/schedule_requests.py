@@ -22,7 +22,7 @@ __all__ = ["ScheduleChanges", "ScheduleOptions"]
 
 UNSETTABLE: Final = (
     "topic", "timezone", "max_attempts", "timeout_s", "starts_at", "ends_at", "jitter_s",
-    "unique", "unique_until", "on_conflict",
+    "group_key", "unique", "unique_until", "on_conflict",
 )  # fmt: skip
 
 

@@ -24,6 +24,7 @@ Who may send what, and when, is the table ``ALLOWED`` in ``kinds``: role -> kind
 - fields: types of fields, with their lengths and ranges
 - frames: bytes to frames and back
 - kinds: which peer may send which kind of frame, and the type of its body
+- limits: the answers about limits of jobs
 - messages: the messages between worker and dispatcher
 - requests: the body of each request of a client
 - roles: which role each kind of request needs
@@ -87,6 +88,11 @@ from pulse.protocol.requests import (
     JobsErrors,
     JobsFind,
     JobsList,
+    LimitDeclared,
+    LimitsDeclare,
+    LimitSet,
+    LimitsList,
+    LimitUnset,
     LogsRequest,
     NoBody,
     ScheduleCreate,
@@ -101,6 +107,7 @@ from pulse.protocol.requests import (
     Submit,
     SubmittedJob,
     TopicGet,
+    TopicGroups,
     TopicSet,
     TopicsList,
     TopicUnset,
@@ -146,6 +153,11 @@ __all__ = [
     "JobsErrors",
     "JobsFind",
     "JobsList",
+    "LimitDeclared",
+    "LimitSet",
+    "LimitUnset",
+    "LimitsDeclare",
+    "LimitsList",
     "LogsRequest",
     "NoBody",
     "Report",
@@ -170,6 +182,7 @@ __all__ = [
     "SubmittedJob",
     "TakeStack",
     "TopicGet",
+    "TopicGroups",
     "TopicSet",
     "TopicUnset",
     "TopicsList",

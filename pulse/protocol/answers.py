@@ -19,7 +19,7 @@ from pulse.common.invalid_field import invalid_field
 from pulse.errors import ProtocolError
 from pulse.protocol.fields import Id
 from pulse.protocol.schedules import ScheduleInfo
-from pulse.protocol.stats import JobCounts
+from pulse.protocol.stats import JobCounts, LimitStats
 
 KindT = TypeVar("KindT", bound=Struct)
 
@@ -48,7 +48,6 @@ class Stack(Struct, frozen=True):
     Attributes:
         worker: Identity of the worker that holds the job, as the dispatcher sees it; ``pid`` is its process.
         stack: The stacks of all threads of that process, as faulthandler prints them.
-
     """
 
     worker: str
@@ -105,6 +104,7 @@ class JobInfo(Struct, frozen=True):
     locked_by: str | None = None
     ran_by: str | None = None
     schedule_id: Id | None = None
+    group_key: str | None = None
     unique_key: str | None = None
     unique_until: str | None = None
     history: list[AttemptInfo] = []
@@ -310,6 +310,7 @@ class StatusAnswer(Struct, frozen=True):
     jobs_exact: bool | None = None
     waiting: JobCounts | None = None
     findings: list[FindingInfo] | None = None
+    limits: list[LimitStats] | None = None
 
 
 class UnhandledName(NamedTuple):
@@ -379,7 +380,6 @@ def read(kind: type[KindT], body: object) -> KindT:
 
     Raises:
         ProtocolError: It does not fit.
-
     """
     try:
         return msgspec.convert(body, kind)
@@ -393,7 +393,6 @@ def part(body: Mapping[str, object], key: str) -> Mapping[str, object]:
 
     Raises:
         ProtocolError: There is none.
-
     """
     value = body.get(key)
     if not isinstance(value, dict):

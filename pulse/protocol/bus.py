@@ -99,6 +99,7 @@ class HintEvent(enum.StrEnum):
     LISTENING = "listening"  # pause -> dispatcher: it listens from now on; notifications may have been missed
     FAILING = "failing"  # any actor -> dispatcher: statements that the database refuses
     GATE_CHANGED = "gate changed"  # dispatcher -> pause, pause -> dispatcher
+    LIMITS_CHANGED = "limits changed"  # pause -> itself: it was notified of that
     POLICIES_CHANGED = "policies changed"  # dispatcher -> pause, pause -> dispatcher
     SCHEDULES_CHANGED = "schedules changed"  # dispatcher -> scheduler
     OPERATOR = "operator"  # supervisor -> watchdog or pause: write an audit entry for a request to the supervisor
@@ -178,6 +179,7 @@ HINT_DATA: Final[Mapping[str, type[Struct]]] = {
     HintEvent.LISTENING: Nothing,
     HintEvent.FAILING: RefusedStatementsHint,
     HintEvent.GATE_CHANGED: TopicGate,
+    HintEvent.LIMITS_CHANGED: Nothing,
     HintEvent.POLICIES_CHANGED: Nothing,
     HintEvent.SCHEDULES_CHANGED: Nothing,
     HintEvent.OPERATOR: OperatorAction,

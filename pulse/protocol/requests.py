@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from pulse.protocol.fields import MAX_SECONDS, Id, Name, Seconds, TraceParent, UniqueKey, UnixTime
+from pulse.protocol.fields import MAX_SECONDS, GroupKey, Id, Name, Seconds, TraceParent, UniqueKey, UnixTime
 
 
 class SubmittedJob(Struct, frozen=True):
@@ -24,6 +24,7 @@ class SubmittedJob(Struct, frozen=True):
     expires_at: UnixTime | None = None
     expires_in_s: Annotated[float, Meta(gt=0, le=MAX_SECONDS)] | None = None
     traceparent: TraceParent | None = None
+    group_key: GroupKey | None = None
     unique: UniqueKey | None = None
     unique_until: Literal["start", "end"] | None = None
     on_conflict: Literal["skip", "replace", "error"] | None = None
@@ -127,6 +128,7 @@ class ScheduleCreate(Struct, frozen=True):
     jitter_s: float = 0.0
     catch_up: str = "latest"
     overlap: str = "allow"
+    group_key: GroupKey | None = None
     unique: UniqueKey | None = None
     unique_until: Literal["start", "end"] | None = None
     on_conflict: Literal["skip", "replace"] | None = None
@@ -168,6 +170,7 @@ class ScheduleUpdate(Struct, frozen=True):
     jitter_s: float | UnsetType | None = UNSET
     catch_up: str | UnsetType = UNSET
     overlap: str | UnsetType = UNSET
+    group_key: GroupKey | UnsetType | None = UNSET
     unique: UniqueKey | UnsetType | None = UNSET
     unique_until: Literal["start", "end"] | UnsetType | None = UNSET
     on_conflict: Literal["skip", "replace"] | UnsetType | None = UNSET
@@ -222,6 +225,13 @@ class TopicGet(Struct, frozen=True):
     topic: Annotated[str, Meta(max_length=200)]
 
 
+class TopicGroups(Struct, frozen=True):
+    """The groups of a topic that have waiting jobs, so many at most, those with the most due ones first."""
+
+    topic: Name
+    limit: Annotated[int, Meta(ge=1, le=100)] = 20
+
+
 class TopicSet(Struct, frozen=True):
     """Options to set, by name; unknown ones are refused, and None unsets one."""
 
@@ -234,6 +244,43 @@ class TopicUnset(Struct, frozen=True):
 
     topic: Annotated[str, Meta(max_length=200)]
     options: Annotated[list[str], Meta(max_length=100)] = []
+
+
+class LimitsList(Struct, frozen=True):
+    """A page of limits and of groups that differ, in the order of names and groups; or one limit with its groups."""
+
+    name: Name | None = None
+    limit: Annotated[int, Meta(ge=1, le=1000)] = 100
+    after: Annotated[str, Meta(max_length=410)] | None = None
+
+
+class LimitSet(Struct, frozen=True):
+    """Options to set, by name; unknown ones are refused, and None unsets one."""
+
+    name: Name
+    policy: Annotated[dict[str, str | float | int | None], Meta(max_length=100)]
+    group_key: Name | None = None
+
+
+class LimitUnset(Struct, frozen=True):
+    """A limit, or what differs for one of its groups."""
+
+    name: Name
+    group_key: Name | None = None
+
+
+class LimitDeclared(Struct, frozen=True):
+    """A limit that an application declares; options that are missing are unset."""
+
+    name: Name
+    policy: Annotated[dict[str, str | float | int | None], Meta(max_length=100)] = {}
+
+
+class LimitsDeclare(Struct, frozen=True):
+    """All limits that an application declares."""
+
+    by: Name
+    limits: Annotated[list[LimitDeclared], Meta(max_length=1000)]
 
 
 class StatsRequest(Struct, frozen=True):

@@ -41,6 +41,7 @@ class ScheduleInfo(Struct, frozen=True):
     waiting: int = 0
     error: str | None = None
     revision: int = 0
+    group_key: str | None = None
     unique_key: str | None = None
     unique_until: str | None = None
     on_conflict: str | None = None

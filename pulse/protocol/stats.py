@@ -39,6 +39,7 @@ class TopicStats(Struct, frozen=True):
         workers: Handler processes of this server that serve it.
         rates: Rates per second, within the last minute.
         counts: Counts since the dispatcher started.
+        limit: The limit that it goes by; None: there is none.
     """
 
     topic: str
@@ -52,6 +53,56 @@ class TopicStats(Struct, frozen=True):
     workers: int = 0
     rates: Rates = Rates()
     counts: Rates = Rates()
+    limit: str | None = None
+
+
+class LimitStats(Struct, frozen=True):
+    """
+    One limit.
+
+    Attributes:
+        running: Jobs that run under it.
+        concurrency: Most that run at once; None: any number.
+        full: Whether so many run.
+        retry_s: Seconds until its next token; None: there is one, or it has no rate.
+    """
+
+    name: str
+    running: int = 0
+    concurrency: int | None = None
+    full: bool = False
+    retry_s: float | None = None
+
+
+class GroupStats(Struct, frozen=True):
+    """
+    One group of a topic.
+
+    Attributes:
+        ready: Due jobs that wait; counted up to 1000, as the next two.
+        later: Jobs that are due later.
+        running: Jobs that run.
+        oldest_s: How long the first due job has been due, seconds; None: there is none.
+        concurrency: Most jobs that run at once; None: any number.
+        full: Whether so many run.
+        halted_by: The dead letter that halts its sequence; None: it goes on.
+    """
+
+    group_key: str
+    ready: int = 0
+    later: int = 0
+    running: int = 0
+    oldest_s: float | None = None
+    concurrency: int | None = None
+    full: bool = False
+    halted_by: bytes | None = None
+
+
+class GroupsAnswer(Struct, frozen=True):
+    """Groups with jobs that wait, those with the most due ones first; ``is_all``: all of these were looked at."""
+
+    groups: list[GroupStats]
+    is_all: bool = True
 
 
 class JobCounts(Struct, frozen=True):
@@ -224,6 +275,8 @@ class Stats(Struct, frozen=True):
         histograms: Of durations since ``since``, by name.
         paused: Whether everything is paused; None: not known.
         findings: What is wrong now: check of the doctor -> ``wrong`` or ``warning``.
+        limits: Limits, those that are full first, then by how many jobs run.
+        limits_omitted: How many more limits there are.
     """
 
     at: float
@@ -243,3 +296,5 @@ class Stats(Struct, frozen=True):
     depth_age_s: float | None = None
     paused: bool | None = None
     findings: dict[str, str] = {}
+    limits: list[LimitStats] = []
+    limits_omitted: int = 0

@@ -41,9 +41,9 @@ def short(values: list[T | None]) -> list[T | None]:
     return [] if values.count(None) == len(values) else values
 
 
-def trace_column(jobs: Sequence[SubmittedJob]) -> list[str | None]:
-    """The span in which each job was submitted."""
-    return short([job.traceparent for job in jobs])
+def label_columns(jobs: Sequence[SubmittedJob]) -> tuple[list[str | None], list[str | None]]:
+    """The span in which each job was submitted, and its group."""
+    return short([job.traceparent for job in jobs]), short([job.group_key for job in jobs])
 
 
 def job_columns(jobs: Sequence[SubmittedJob], *, due: bool = False) -> tuple[Sequence[object], ...]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pulse.store.arguments import uuids
 from pulse.store.recovery.epochs import UNWITNESSED, ClaimWitness
-from pulse.store.rows import Claim
+from pulse.store.rows import Claim, GroupLevel
 from pulse.store.statements import STATEMENTS
 
 if TYPE_CHECKING:
@@ -17,14 +17,6 @@ if TYPE_CHECKING:
 
 _CLAIM: Final = STATEMENTS["claim_limited"].sql
 _AFTER_A_CLAIM: Final = 16  # columns
-
-
-class GroupLevel(NamedTuple):
-    """Where jobs of a group wait: a topic, a group (None: the jobs without one) and a priority."""
-
-    topic: str
-    group: str | None
-    priority: int
 
 
 class GroupHead(NamedTuple):

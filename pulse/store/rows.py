@@ -184,6 +184,14 @@ class Running(NamedTuple):
     name: str
     topic: str
     timeout_s: float | None
+    group_key: str | None = None
+
+
+def running_row(name: bytes, topic: bytes, timeout_s: float | None, group_key: bytes | None) -> Running:
+    """Columns of a statement that reads RUNNING rows, whose texts are bytes."""
+    return Running(
+        readable(name), readable(topic), timeout_s, group_key=None if group_key is None else readable(group_key)
+    )
 
 
 class Leased(NamedTuple):
@@ -192,6 +200,7 @@ class Leased(NamedTuple):
     name: str
     topic: str
     timeout_s: float | None
+    group_key: str | None
     left_s: float
 
 
@@ -202,12 +211,14 @@ class Wake(NamedTuple):
     Attributes:
         due_s: When the first of its jobs became due, Unix seconds; None: none is due.
         jobs: How many jobs it got, where that is known.
+        group_key: Of a level of a group: which; None: of jobs without one.
     """
 
     topic: str
     priority: int
     due_s: float | None
     jobs: int = 0
+    group_key: str | None = None
 
 
 class Level(NamedTuple):
@@ -215,6 +226,19 @@ class Level(NamedTuple):
 
     topic: str
     priority: int
+
+
+class GroupLevel(NamedTuple):
+    """Where jobs of a group wait: a topic, a group (None: the jobs without one) and a priority."""
+
+    topic: str
+    group: str | None
+    priority: int
+
+
+def level_of(topic: str, group: str | None, priority: int) -> Level | GroupLevel:
+    """Where such a job waits."""
+    return Level(topic, priority) if group is None else GroupLevel(topic, group, priority)
 
 
 class Head(NamedTuple):
@@ -287,6 +311,7 @@ class NewSchedule:
     unique_key: str | None = None
     unique_until: str | None = None
     on_conflict: str | None = None
+    group_key: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final
 from pulse.common.dsn import database_of
 from pulse.store.admin.doctor import FindingStore
 from pulse.store.admin.schema import ensure_schema
-from pulse.store.arguments import fence_columns, job_columns, level_columns, pair_columns, short, trace_column, uuids
+from pulse.store.arguments import fence_columns, job_columns, label_columns, level_columns, pair_columns, short, uuids
 from pulse.store.connections.pool import BEAT_SETTINGS, COUNT_SETTINGS, HOT_SETTINGS, Pool, Target
 from pulse.store.connections.pooler import refuse_pooler
 from pulse.store.connections.session import HeldCommit
@@ -42,6 +42,7 @@ from pulse.store.reading.endings import EndingReader
 from pulse.store.reading.error_groups import ErrorGroups
 from pulse.store.reading.filter_counts import FilterCounts
 from pulse.store.reading.jobs import JobReader
+from pulse.store.reading.limits import LimitReader
 from pulse.store.reading.listing import Listing
 from pulse.store.reading.prefixes import PrefixSearch
 from pulse.store.recovery.epochs import UNWITNESSED, ClaimWitness, EpochStore, Witnessed
@@ -61,7 +62,7 @@ from pulse.store.rows import (
     Running,
     Wake,
     ended_row,
-    readable,
+    running_row,
 )
 from pulse.store.statements import STATEMENTS
 
@@ -118,6 +119,7 @@ class Store(Operations, Defaults, Sweeps):
         self.aside = SetAsideStore(self.hot)
         self.limited = LimitClaims(self.hot, lambda: self._knowledge)
         self.depths = DepthStore(self.counting)
+        self.limit_reads = LimitReader(self.counting)
         self.findings = FindingStore(self.counting)
         self.endings = EndingReader(self.hot)
         self.reads = JobReader(self.query)
@@ -153,9 +155,9 @@ class Store(Operations, Defaults, Sweeps):
                 await connection.fetch(_CLAIM, [], 0, [], [], 1.0, *[None] * 4, *UNWITNESSED, None, None)
                 for sql, arrays in ((_COMPLETE, 2), (_END, 8)):  # behind the fence
                     await connection.fetch(sql, *fence_columns([]), *(() for _ in range(arrays)), None)
-                await connection.fetch(_SUBMIT, *job_columns([]), [], None)
+                await connection.fetch(_SUBMIT, *job_columns([]), [], [], None)
                 await connection.fetch(
-                    _SUBMIT_AND_CLAIM, *job_columns([], due=True), [], [], 1.0, [], *UNWITNESSED, None
+                    _SUBMIT_AND_CLAIM, *job_columns([], due=True), [], [], 1.0, [], [], *UNWITNESSED, None
                 )
 
     def close(self) -> None:
@@ -179,7 +181,7 @@ class Store(Operations, Defaults, Sweeps):
             StatementError: A job cannot be stored; UNIQUE_VIOLATION: an id exists, ask again by ``submit_again``.
         """
         async with self.hot.connection() as connection:
-            rows = await connection.fetch(_SUBMIT, *job_columns(jobs), trace_column(jobs), now)
+            rows = await connection.fetch(_SUBMIT, *job_columns(jobs), *label_columns(jobs), now)
         return [Wake(*row) for row in rows]
 
     async def submit_and_claim(
@@ -211,7 +213,7 @@ class Store(Operations, Defaults, Sweeps):
         """
         used = [workers[seat] for seat in seats[: len(jobs)]]
         async with self.hot.connection() as connection:
-            columns = (*job_columns(jobs, due=True), used, topics, lease_s, trace_column(jobs))
+            columns = (*job_columns(jobs, due=True), used, topics, lease_s, *label_columns(jobs))
             rows = await connection.fetch(_SUBMIT_AND_CLAIM, *columns, *self._witnessed, now)
         seat_of = dict(zip(used, seats, strict=False))
         claims = [
@@ -223,7 +225,9 @@ class Store(Operations, Defaults, Sweeps):
         ]
         await self._claimed(claims)
         return claims, [
-            Wake(row["topic"], row["priority"], row["due_at"], jobs=1) for row in rows if not row["attempts"]
+            Wake(row["topic"], row["priority"], row["due_at"], jobs=1, group_key=row["group_key"])
+            for row in rows
+            if not row["attempts"]
         ]
 
     async def submit_again(self, jobs: Sequence[SubmittedJob], *, now: datetime | None = None) -> list[Wake]:
@@ -411,7 +415,7 @@ class Store(Operations, Defaults, Sweeps):
         """The jobs that *worker* holds by the database, by attempt."""
         async with self.hot.connection() as connection:
             rows = await connection.fetch(_sql("running_of_worker"), worker)
-        return {(identity, attempt): _running(*rest) for identity, attempt, *rest in rows}
+        return {(identity, attempt): running_row(*rest) for identity, attempt, *rest in rows}
 
     async def leases_of(
         self, workers: Sequence[str], *, now: datetime | None = None
@@ -421,14 +425,14 @@ class Store(Operations, Defaults, Sweeps):
             rows = await connection.fetch(_sql("leases_of_workers"), workers, now)
         found: dict[str, dict[tuple[bytes, int], Leased]] = {}
         for worker, identity, attempt, *rest, left_s in rows:
-            found.setdefault(worker, {})[identity, attempt] = Leased(*_running(*rest), left_s)
+            found.setdefault(worker, {})[identity, attempt] = Leased(*running_row(*rest), left_s)
         return found
 
     async def named(self, ids: Sequence[bytes]) -> dict[bytes, Running]:
         """Name, topic and timeout of these jobs, whether they run or not."""
         async with self.hot.connection() as connection:
             rows = await connection.fetch(_sql("jobs_named"), uuids(ids))
-        return {identity: _running(*rest) for identity, *rest in rows}
+        return {identity: running_row(*rest) for identity, *rest in rows}
 
     async def running_workers(self) -> list[str]:
         """Every worker that holds a lease."""
@@ -440,7 +444,3 @@ class Store(Operations, Defaults, Sweeps):
         """Notify all listeners that there is work; the *sender* recognises its own notifications by its name."""
         async with self.query.connection() as connection:
             await connection.execute(_sql("notify_work"), sender)
-
-
-def _running(name: bytes, topic: bytes, timeout_s: float | None) -> Running:
-    return Running(readable(name), readable(topic), timeout_s)

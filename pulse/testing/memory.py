@@ -339,6 +339,7 @@ class MemoryQueue:
             submitted_at=now_s,
             next_run_at=now_s + (new.delay_s or 0.0) if new.run_at is None else new.run_at,
             expires_at=expires_at,
+            group_key=new.group_key,
             unique_key=new.unique,
             unique_until=None if new.unique is None else new.unique_until or "end",
         )

@@ -18,7 +18,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from pulse.ui.guard import Guard
-from pulse.ui.pages import audit, bulk, dead, gate, job, jobs, live, login, overview, schedules, system, topics
+from pulse.ui.pages import audit, bulk, dead, gate, job, jobs, limits, live, login, overview, schedules, system, topics
 from pulse.ui.rendering import FOLDER, page, plain_page
 from pulse.ui.site import SESSION, Site
 
@@ -38,6 +38,8 @@ _READING: Final = (
     ("/dead", dead.listing),
     ("/topics", topics.listing),
     ("/topics/view", topics.show),
+    ("/limits", limits.listing),
+    ("/limits/view", limits.show),
     ("/schedules", schedules.listing),
     ("/schedules/new", schedules.form),
     ("/schedules/{id}", schedules.show),
@@ -61,6 +63,8 @@ _CHANGING: Final = (
     ("/tasks/{key}/undo", bulk.undo),
     ("/jobs/{id}/{verb}", bulk.act),
     ("/topics/save", topics.save),
+    ("/limits/save", limits.save),
+    ("/limits/unset", limits.unset),
     ("/gate/pause", gate.pause),
     ("/gate/resume", gate.resume),
     ("/schedules/new", schedules.create),

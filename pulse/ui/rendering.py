@@ -31,6 +31,7 @@ NAVIGATION: Final = (
     ("/jobs", "Jobs", "j"),
     ("/dead", "Dead letters", "d"),
     ("/topics", "Topics", "t"),
+    ("/limits", "Limits", "l"),
     ("/schedules", "Schedules", "s"),
     ("/workers", "Workers", "w"),
     ("/actors", "Actors", "a"),

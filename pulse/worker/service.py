@@ -55,9 +55,10 @@ class Service:
     ) -> None:
         self._options = options
         self._handlers = app.handlers
-        self._declaration: dict[str, object] = {
-            "by": options.pool.app,
-            "schedules": [one.body for one in app.schedules.values()],
+        by, limits = options.pool.app, app.limits.items()
+        self._declarations: dict[str, dict[str, object]] = {
+            "schedules.declare": {"by": by, "schedules": [one.body for one in app.schedules.values()]},
+            "limits.declare": {"by": by, "limits": [{"name": name, "policy": policy} for name, policy in limits]},
         }
         self._notes = notes
         self._log = log
@@ -276,7 +277,7 @@ class Service:
             since_s = time.monotonic()
             self._log.info("connected_to_server", server=welcome.server, held=self._ledger.held)
             self._connection = Connection(
-                stream, welcome, self._ledger, owner=self, log=self._log, declaration=self._declaration
+                stream, welcome, self._ledger, owner=self, log=self._log, declarations=self._declarations
             )
             self._is_restart = False
             self._tell_capacity()  # it may have changed since the hello

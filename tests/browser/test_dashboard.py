@@ -28,8 +28,8 @@ Visit = Callable[..., "Page"]
 Picture = Callable[..., None]
 ANSWER_S: Final = 2.0
 PAGES: Final = (
-    "/", "/jobs?oldest=1", "/dead", "/topics", "/topics/view?topic=mail", "/schedules", "/schedules/new", "/workers",
-    "/actors", "/actors/dispatcher/restart", "/gate", "/audit", "/tasks",
+    "/", "/jobs?oldest=1", "/dead", "/topics", "/topics/view?topic=mail", "/limits", "/limits/view?name=api",
+    "/schedules", "/schedules/new", "/workers", "/actors", "/actors/dispatcher/restart", "/gate", "/audit", "/tasks",
 )  # fmt: skip
 PHONE: Final[Any] = {"width": 360, "height": 740}
 WIDE: Final[Any] = {"width": 1280, "height": 800}
@@ -56,6 +56,9 @@ def work(client: pulse.Client, whole: Whole) -> dict[str, str]:
     failing = client.submit("fail", {"text": "no path\n  in the second line"})
     schedule = client.schedules_create("nap", {"seconds": 0}, cron="30 2 * * 1-5", timezone="Europe/Berlin")
     client.topics_set("mail", max_attempts=2, backoff="fixed:600")
+    client.set_limit("api", concurrency=50, rate=100, burst=10, group_rate=5, sequence="halt")
+    client.set_limit("api", group_key="tenant-7", concurrency=0)
+    client.topics_set("reports", limit="api")
     client.pause("reports", "the books are closed", for_s=3600)
     client.submit("monthly", {"month": 11}, topic="reports")
     until(lambda: len(client.jobs(status="DEAD_LETTERED").jobs) == 25, "the dead letters")

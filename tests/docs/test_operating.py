@@ -14,7 +14,7 @@ from pulse.config import Settings
 from pulse.ops.doctor.checks import CHECKS
 from pulse.worker import service
 from pulse.worker.pool import parent
-from pulse_actors.dispatcher.diagnosis import why, why_running
+from pulse_actors.dispatcher.diagnosis import why, why_limits, why_running
 from pulse_actors.runtime import actor
 from pulse_supervisor.children import lifecycle
 from tests.support.checking.logcalls import LogCall, log_calls
@@ -138,7 +138,7 @@ def test_log_fields_are_those_of_the_calls() -> None:
 
 
 def test_reasons_why_a_job_does_not_run_are_all_there() -> None:
-    source = "".join(map(inspect.getsource, (why_running, why)))
+    source = "".join(map(inspect.getsource, (why_running, why, why_limits)))
     told = set(re.findall(r'Cause\(\s*"(\w+)"', source))
     assert [row["code"] for row in table(section(PAGE, "A job does not run"))] == sorted(told, key=_place_of)
 

@@ -36,12 +36,14 @@ GUARDED: Final[Mapping[str, type[Struct]]] = {
 }  # fmt: skip
 KEEPS: Final = ("retention_s", "retention_dead_s")
 KEPT_S: Final = 3600.0
-OF_A_TOPIC: Final = frozenset({"dispatch.pause", "dispatch.resume", "topics.set", "topics.unset", "topics.get"})
+OF_A_TOPIC: Final = frozenset(
+    {"dispatch.pause", "dispatch.resume", "topics.set", "topics.unset", "topics.get", "topics.groups"}
+)
 # What the server does much for, if it is right: often enough to be tried, too seldom to be a load test.
 DEAR: Final = frozenset(
     {
         *("stats", "status", "jobs.stack", "schedules.declare", "logs"),
-        *("jobs.list", "schedules.list", "topics.list", "audit.list"),
+        *("jobs.list", "schedules.list", "topics.list", "topics.groups", "audit.list"),
     }
 )
 DEAR_SHARE: Final = 0.05

@@ -36,8 +36,8 @@ async def row_of(connection: Sql, identity: uuid.UUID) -> dict[str, Any]:
     ("every_s => 0.5, jitter_s => 0.5", {"kind": "every", "every_s": 0.5, "jitter_s": 0.5}),
     ("run_at => now()", {"kind": "at", "cron": None, "timezone": None}),
     (
-        "every_s => 5, unique_key => 'k', unique_until => 'start', on_conflict => 'replace'",
-        {"unique_key": "k", "unique_until": "start", "on_conflict": "replace"},
+        "every_s => 5, unique_key => 'k', unique_until => 'start', on_conflict => 'replace', group_key => 'g'",
+        {"unique_key": "k", "unique_until": "start", "on_conflict": "replace", "group_key": "g"},
     ),
     (
         (
@@ -96,7 +96,7 @@ EACH: Final[list[tuple[str, Any, Any]]] = [
     ("timeout_s", 1.5, None), ("starts_at", datetime(2030, 1, 1, tzinfo=UTC), None),
     ("ends_at", datetime(2040, 1, 1, 0, 0, 0, 1, tzinfo=UTC), None), ("jitter_s", 0.25, 0.0),
     ("catch_up", "all", "latest"), ("overlap", "queue", "allow"), ("timezone", "Europe/Berlin", "UTC"),
-    ("unique_key", "k", None),
+    ("unique_key", "k", None), ("group_key", "g", None),
 ]  # fmt: skip
 MOVED: Final = {"next_run_at", "following_run_at", "due_at", "reckon"}  # where when it occurs is another
 ALSO: Final = {"timezone": MOVED, "starts_at": MOVED, "ends_at": MOVED, "jitter_s": {"due_at", "reckon"}}
@@ -222,7 +222,7 @@ async def test_set_when(connection: Sql) -> None:
         (
             'unknown option "paused" of a schedule; allowed are name, cron, timezone, every_s, run_at, args, '
             "topic, priority, max_attempts, timeout_s, starts_at, ends_at, jitter_s, catch_up, overlap, "
-            "unique_key, unique_until, on_conflict"
+            "unique_key, unique_until, on_conflict, group_key"
         ),
     ),
     ({"every_s": None}, "none of cron, every_s and run_at is left; exactly one is allowed"),
@@ -289,13 +289,13 @@ async def test_a_triggered_job_has_the_options_of_its_schedule(store: Store, con
     """And, where that says nothing, those of its handler."""
     await store.note_handlers({"n": HandlerInfo(topic="its own", max_attempts=7, timeout_s=7.0)})
     for options, expected in (
-        ("", ("its own", 7, 7.0)),
-        (", topic => 't', max_attempts => 2, timeout_s => 3", ("t", 2, 3.0)),
+        ("", ("its own", 7, 7.0, None)),
+        (", topic => 't', max_attempts => 2, timeout_s => 3, group_key => 'g'", ("t", 2, 3.0, "g")),
     ):
         identity = await made(connection, f"pulse.create_schedule('n', every_s => 60{options})")
         job = await made(connection, f"pulse.trigger_schedule('{identity}')")
         row = found_of(await connection.fetchrow("SELECT * FROM pulse.jobs WHERE id = $1", str(job)))
-        assert (row["topic"], row["max_attempts"], row["timeout_s"]) == expected
+        assert (row["topic"], row["max_attempts"], row["timeout_s"], row["group_key"]) == expected
 
 
 async def test_trigger_is_of_one(connection: Sql) -> None:
@@ -344,6 +344,7 @@ BAD: Final = [
     ("every_s => 5, jitter_s => -1", "jitter_s is -1; 0 to 86400 s is allowed"),
     ("every_s => 5, jitter_s => 6", "jitter_s is 6; at most the interval, 5 s, is allowed"),
     ("every_s => 5, topic => ''", "topic is ''; 1 to 200 characters are allowed"),
+    ("every_s => 5, group_key => '*'", "group_key is '*'; 1 to 200 characters are allowed, but not * alone"),
     ("every_s => 5, args => '[]'", "args must be a JSON object, not array"),
     ("every_s => 5, priority => 70000", "priority is 70000; -100 to 100 is allowed"),
     ("every_s => 5, max_attempts => 0", "max_attempts is 0; 1 to 10000 is allowed"),

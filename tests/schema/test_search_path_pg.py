@@ -30,7 +30,8 @@ WAITING: Final = {"count_slots": ["lock_timeout=2s"], "await_claims": ["lock_tim
 _CALLS: Final = (
     f"SELECT pulse.submit('n', '{{}}', id => '{_JOB}', expires_in_s => 60, run_at => '2040-01-01Z')",
     f"SELECT pulse.submit('n', '{{}}', id => '{_JOB}')",
-    "SELECT pulse.submit('n', topic => 't', priority => 5)",
+    "SELECT pulse.submit('n', topic => 't', priority => 5, group_key => 'g')",
+    """SELECT pulse.submit_many('[{"name": "n", "group_key": "g"}]')""",
     f"""SELECT pulse.submit_many('[{{"name": "n", "id": "{_JOB}"}}, {{"name": "m", "expires_in_s": 60}}]')""",
     f"SELECT pulse.submit('n', '{{}}', id => '{_JOB}', unique_key => 'k', on_conflict => 'replace')",
     """SELECT pulse.submit_many('[{"name": "n", "unique_key": "k"}, {"name": "n", "unique_key": "k"}]')""",
@@ -83,4 +84,4 @@ async def test_functions_put_into_the_schema_itself(own_database: str, connectio
     await connection.execute(";".join(made))
     for call in _CALLS:
         await connection.execute(call)
-    assert await connection.fetchval("SELECT count(*) FROM pulse.jobs") == 5
+    assert await connection.fetchval("SELECT count(*) FROM pulse.jobs") == 6

@@ -60,7 +60,7 @@ async def test_all_that_can_be_said(connection: Sql, many: bool) -> None:
     identity = new_id()
     fields = {
         "name": "n", "args": {"path": "a'b.png"}, "topic": "images", "priority": -100, "run_at": at(5.25).isoformat(),
-        "max_attempts": 2, "timeout_s": 0.5, "id": str(uuid.UUID(bytes=identity)),
+        "max_attempts": 2, "timeout_s": 0.5, "group_key": 200 * "g", "id": str(uuid.UUID(bytes=identity)),
     }  # fmt: skip
     assert await submit(connection, many=many, **fields) == identity
     expected = {**fields, "args": '{"path": "a\'b.png"}', "run_at": at(5.25), "id": uuid.UUID(bytes=identity)}
@@ -82,7 +82,7 @@ async def test_the_same_submit_twice(connection: Sql, many: bool) -> None:
     before = await read(connection, identity)
     same: Row = {"name": "n", "topic": TOPIC, "args": {"b": 2, "a": 1}, "id": str(uuid.UUID(bytes=identity))}
     assert await submit(connection, many=many, **same) == identity
-    assert await submit(connection, many=many, **same, priority=5, max_attempts=1) == identity
+    assert await submit(connection, many=many, **same, priority=5, max_attempts=1, group_key="g") == identity
     assert await read(connection, identity) == before
     assert await count(connection) == 1
 
@@ -138,6 +138,16 @@ async def test_what_submit_refuses(connection: Sql, fields: Row, message: str) -
     assert (caught.value.sqlstate, str(caught.value).split("\n")[0]) == (BAD_VALUE, message)
 
 
+@BOTH
+@pytest.mark.parametrize("group", ["", "*", "x" * 201], ids=["empty", "star", "long"])
+async def test_what_is_no_group(connection: Sql, many: bool, group: str) -> None:
+    with pytest.raises(asyncpg.PostgresError) as caught:
+        await submit(connection, many=many, name="n", group_key=group)
+    message = f"group_key is '{group[:50]}'; 1 to 200 characters are allowed, but not * alone"
+    assert (caught.value.sqlstate, str(caught.value)) == (BAD_VALUE, message)
+    assert await submit(connection, many=many, name="n", group_key=None)
+
+
 async def test_no_priority_is_the_default(connection: Sql) -> None:
     found = await read(connection, await submit(connection, name="n", priority=None, run_at=None, topic=None))
     assert (found["priority"], found["topic"]) == (0, "default")
@@ -153,7 +163,7 @@ async def test_no_priority_is_the_default(connection: Sql) -> None:
         (
             'unknown key "delay" in a job; allowed are '
             "name, args, topic, priority, run_at, max_attempts, timeout_s, id, expires_at, expires_in_s, "
-            "traceparent, delay_s, unique_key, unique_until, on_conflict"
+            "traceparent, delay_s, group_key, unique_key, unique_until, on_conflict"
         ),
     ),
     ([{"name": "n", "delay_s": 1, "run_at": "2030-1-1"}], "run_at and delay_s are both given; one of them is allowed"),

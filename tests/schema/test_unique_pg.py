@@ -64,9 +64,9 @@ async def holder(connection: Sql, status: str, **columns: Any) -> uuid.UUID:
 @BOTH
 async def test_skip_keeps_the_job_that_has_the_key(connection: Sql, many: bool) -> None:
     """The id of that job comes back, and nothing of it changes; another key is another job."""
-    first = await submit(connection, many=many, args={"a": 1})
+    first = await submit(connection, many=many, args={"a": 1}, group_key="g")
     before = await read(connection, first)
-    assert (before["unique_key"], before["unique_until"]) == (KEY, "end")
+    assert (before["unique_key"], before["unique_until"], before["group_key"]) == (KEY, "end", "g")
     assert await submit(connection, many=many, args={"a": 2}, id=str(uuid7())) == first
     assert await read(connection, first) == before
     assert await submit(connection, many=many, key="doc:43") != first

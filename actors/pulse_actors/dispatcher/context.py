@@ -78,7 +78,9 @@ class Services:
 
     async def read_policies(self) -> None:
         """Read the policies of all topics into memory."""
-        self.registry.policies = TopicPolicies(await self.store.topics.live(), self.server.lease_s)
+        store = self.store
+        self.registry.policies = TopicPolicies(await store.topics.live(), self.server.lease_s)
+        self.signal.set_limits(await store.limited.topics())
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ import anyio
 import structlog
 
 from pulse.protocol.bus import HintEvent, LapsedLeases, ReadyJobs, hint
+from pulse.store.operators.limits import BATCH
 from pulse.store.rows import Ended, Ending, EndingKind, from_s
 from pulse.store.store import Store
 from pulse.system.failure_log import FailureLog
@@ -32,6 +33,7 @@ from pulse_actors.watchdog.sweep_guard import Reading, SweepGuard
 REASON: Final = "worker lease expired"
 SWEEP_LIMIT: Final = 1000  # rows of one statement; repeated until nothing is left
 MAX_DELAYS: Final = 100  # in one hint; few differ, since back-offs are squares of the tries
+FORGET_S: Final = 60.0
 MAX_SPARED: Final = 100  # in one hint; the next sweep reports the others
 TURN_S: Final = 5.0  # then the next turn goes on: an unfinished turn of 30 s looks stuck to the supervisor
 
@@ -60,13 +62,14 @@ class Watchdog:
         failures: FailureLog,
         sees_deaths: bool,
     ) -> None:
-        self._store = store
+        self._store, self._limits = store, store.limits
         self._before = store.endings
         self._host = host
         self._sweep_s = sweep_s
         self._guard = guard
         self._failures = failures
         self._sees_deaths = sees_deaths
+        self._forget_s = float("-inf")  # next time to delete buckets of groups that are full again
         self._unheard: list[Ending] = []  # what was written in a statement without an answer
 
     async def prime(self, *, boot: bool) -> None:
@@ -81,6 +84,10 @@ class Watchdog:
         if not self._guard.may_reap(time.monotonic()):
             return TurnResult(self._sweep_s)
         await self._note_unheard()
+        if turn.now_s >= self._forget_s:
+            self._forget_s = turn.now_s + FORGET_S
+            while await self._limits.forget_buckets() == BATCH:
+                pass
         reaped, more, delays_s, spared = 0, True, set[float](), set[str]()
         while more:
             lapsed = await self._store.lapsed(SWEEP_LIMIT, spared=sorted(spared), now=at)

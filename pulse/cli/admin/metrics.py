@@ -25,7 +25,9 @@ STOPS: Final = frozenset({signal.SIGTERM, signal.SIGINT})
     help="A port of 127.0.0.1, host:port, or the path of a Unix socket.",
 )
 @click.option("--socket", type=click.Path(path_type=Path), metavar="PATH", help="The server's socket.")
-@click.option("--topics", type=click.IntRange(0, 1000), default=100, help="Topics with series of their own.")
+@click.option(
+    "--topics", type=click.IntRange(0, 1000), default=100, help="Topics, and limits, with series of their own."
+)
 @click.option("--parent-pid", type=int, hidden=True)
 def metrics(listen: str | None, socket: Path | None, topics: int, parent_pid: int | None) -> None:
     """

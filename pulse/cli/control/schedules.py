@@ -18,6 +18,7 @@ from pulse.cli.options import (
     ARGS,
     DURATION,
     DURATION_OR_ZERO,
+    GROUP,
     ID,
     KEY,
     NAME,
@@ -49,17 +50,10 @@ _COLUMNS: Final = (
 )
 _KEY: Final = Column("key", least=6, leave_out=1)  # of those that code declares, where any of them is
 _UNSET: Final = {  # option -> key of the wire
-    "topic": "topic",
-    "timezone": "timezone",
-    "max-attempts": "max_attempts",
-    "timeout": "timeout_s",
-    "starts": "starts_at",
-    "ends": "ends_at",
-    "jitter": "jitter_s",
-    "unique": "unique",
-    "unique-until": "unique_until",
-    "on-conflict": "on_conflict",
-}
+    "topic": "topic", "timezone": "timezone", "max-attempts": "max_attempts", "timeout": "timeout_s",
+    "starts": "starts_at", "ends": "ends_at", "jitter": "jitter_s", "group": "group_key", "unique": "unique",
+    "unique-until": "unique_until", "on-conflict": "on_conflict",
+}  # fmt: skip
 
 
 class TimingOptions(TypedDict):
@@ -80,6 +74,7 @@ class _RuleOptions(TimingOptions):
     jitter: float | None
     catch_up: str | None
     overlap: str | None
+    group: str | None
     unique: str | None
     unique_until: str | None
     on_conflict: str | None
@@ -106,6 +101,7 @@ def _rules(command: CommandT) -> CommandT:
         click.option("--on-conflict", type=click.Choice(["skip", "replace"]), help="While another job has the key."),
         click.option("--unique-until", type=click.Choice(["start", "end"]), help="How long a job keeps the key."),
         click.option("--unique", type=KEY, metavar="KEY", help="Unique key of its jobs: one of them at a time."),
+        click.option("--group", type=GROUP, metavar="GROUP", help="Group of its jobs."),
         click.option("--overlap", type=click.Choice(OVERLAPS), help="While its earlier job is not finished."),
         click.option("--catch-up", type=click.Choice(CATCH_UPS), help="Which missed occurrences fire."),
         click.option(
@@ -324,6 +320,7 @@ def _rules_body(options: _RuleOptions) -> dict[str, object]:
         "jitter_s": options["jitter"],
         "catch_up": options["catch_up"],
         "overlap": options["overlap"],
+        "group_key": options["group"],
         "unique": options["unique"],
         "unique_until": options["unique_until"],
         "on_conflict": options["on_conflict"],
@@ -392,6 +389,8 @@ def facts(schedule: ScheduleInfo, now_s: float) -> Iterator[tuple[str, Cell]]:
 
 
 def _in_its_way(schedule: ScheduleInfo, now_s: float) -> Iterator[tuple[str, Cell]]:
+    if schedule.group_key is not None:
+        yield "group", foreign(schedule.group_key)
     if schedule.unique_key is not None:
         yield "unique key", foreign(f"{schedule.unique_key} ({key_words(schedule)})")
     if schedule.skipped_at is not None:

@@ -11,6 +11,7 @@ from msgspec import structs
 from pulse.cli.control.topics_page import (
     SERVER,
     WORDS,
+    groups_table,
     left_out,
     merged,
     others_words,
@@ -19,19 +20,20 @@ from pulse.cli.control.topics_page import (
     topics_table,
 )
 from pulse.cli.lazy import CONTEXT, CommandGroup, examples
-from pulse.cli.lookup import warn_of_topic
+from pulse.cli.lookup import warn_of_limit, warn_of_topic
 from pulse.cli.options import BACKOFF, DURATION, DURATION_OR_ZERO, TRIES, TextParam
 from pulse.cli.output.render import Cell, Line, Screen, foreign, write_document
 from pulse.cli.server import current_server
 from pulse.common.text import count, iso, shell_word
 from pulse.protocol.answers import Gate, Option, Retention, Topic, TopicPage, part, read
-from pulse.protocol.stats import Stats
+from pulse.protocol.stats import GroupsAnswer, Stats
 
 _UNSET: Final = {  # what it means that nobody has set it
     "backoff": "quadratic",
     "timeout_s": "no limit",
     "stall_s": "no limit",
     "ageing_s": "strict order",
+    "limit": "the one with its name, if there is one",
 }
 _LABEL_WIDTH: Final = 16
 _MOST: Final = 1000  # topics that `stats` tells by themselves
@@ -47,6 +49,7 @@ class _PolicyOptions(TypedDict):
     retention: float | None
     retention_dead: float | None
     ageing: float | None
+    limit: str | None
 
 
 class _TopicOrServerParam(TextParam):
@@ -122,11 +125,38 @@ def get_topic(topic: str, *, as_json: bool) -> None:
     _warn(topic, as_json=as_json)
 
 
+@topics.command("groups", epilog=examples("pulse ctl topics groups images"))
+@click.argument("topic", type=TextParam("topic", 200))
+@click.option("--limit", type=click.IntRange(1, 100), default=20, metavar="N", help="Most to list, 1 to 100.")
+@click.option("--json", "as_json", is_flag=True, help='Print {"groups": [...], "is_all"}.')
+def list_groups(topic: str, limit: int, *, as_json: bool) -> None:
+    """
+    List the groups of TOPIC that have waiting jobs, those with the most due ones first.
+
+    Jobs are counted up to 1000 in each group; of a topic with more than 2000 groups the first 2000 are looked at.
+    "of" is how many jobs of the group may run at once.
+    """
+    answer = current_server().ask("topics.groups", {"topic": topic, "limit": limit}, repeatable=True)
+    if as_json:
+        write_document(answer)
+        return
+    found = read(GroupsAnswer, answer)
+    screen = Screen()
+    if found.groups:
+        screen.table(groups_table(found.groups))
+    else:
+        screen.lines([[Cell("no group has waiting jobs", "dim")]])
+    if not found.is_all:
+        click.echo("There are more groups than were looked at.", err=True)
+    _warn(topic, as_json=as_json)
+
+
 @topics.command(
     "set",
     epilog=examples(
         "pulse ctl topics set images --max-attempts 3 --backoff exponential:1:600",
         "pulse ctl topics set mail --backoff list:1,10,60 --timeout 30",
+        "pulse ctl topics set mail --limit api",
     ),
 )
 @click.argument("topic", type=_TOPIC)
@@ -148,6 +178,7 @@ def get_topic(topic: str, *, as_json: bool) -> None:
 @click.option(
     "--ageing", type=DURATION_OR_ZERO, metavar="DURATION", help="Of waiting are worth one priority; 0: strict."
 )
+@click.option("--limit", type=TextParam("limit", 200), metavar="NAME", help="The limit that its jobs go by.")
 @click.option("--json", "as_json", is_flag=True, help="Print the policy as JSON.")
 def set_topic(topic: str, *, as_json: bool, **options: Unpack[_PolicyOptions]) -> None:
     """Set options of TOPIC; those that are not given stay as they are."""
@@ -159,6 +190,8 @@ def set_topic(topic: str, *, as_json: bool, **options: Unpack[_PolicyOptions]) -
         raise click.UsageError(f"nothing to set: one or more of {words} are needed.")
     _show(current_server().ask("topics.set", {"topic": topic, "policy": policy}, repeatable=True), as_json=as_json)
     _warn(topic, as_json=as_json)
+    if options["limit"] is not None and not as_json:
+        warn_of_limit(options["limit"])
 
 
 @topics.command(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final, TypeAlias
+from uuid import UUID
 
 from pulse.cli.output.render import STATUS_STYLES, Cell, Column, Line, Table, foreign
 from pulse.common.text import count, duration, one_line
 from pulse.protocol.answers import Gate
-from pulse.protocol.stats import OtherTopics, Stats, TopicStats
+from pulse.protocol.stats import GroupStats, OtherTopics, Stats, TopicStats
 
 Policy: TypeAlias = Mapping[str, int | float | str | None]
 
@@ -22,9 +23,20 @@ WORDS: Final = {  # options by the names that the wire gives them
     "retention_s": "retention",
     "retention_dead_s": "retention-dead",
     "ageing_s": "ageing",
+    "limit": "limit",
 }
+_GROUP_COLUMNS: Final = (
+    Column("group", least=8),
+    Column("waiting", right=True),
+    Column("oldest", right=True, leave_out=1),
+    Column("running", right=True),
+    Column("of", right=True),
+    Column("later", right=True, leave_out=2),
+    Column("state", least=8),
+)
 _FIGURES: Final = ("ready", "oldest_s", "running", "scheduled", "retrying", "unhandled", "workers")
 SERVER: Final = "(the server)"
+_LIMIT: Final = "limit"
 _COLUMNS: Final = (
     Column("topic", least=8),
     Column("waiting", right=True),
@@ -34,6 +46,7 @@ _COLUMNS: Final = (
     Column("retrying", right=True, leave_out=4),
     Column("unhandled", right=True, leave_out=2),
     Column("workers", right=True, leave_out=3),
+    Column(_LIMIT, leave_out=7),
     Column("policy", least=8, leave_out=6),
 )
 
@@ -49,13 +62,14 @@ def merged(policies: Sequence[Policy], stats: Stats, gate: Gate, *, most: int | 
         most: Topics with work, or paused, that have no policy are there, too, so many at most; None: not.
     """
     known = {one.topic: one for one in stats.topics}
+    full = {one.name for one in stats.limits if one.full}
     found = {str(one.get("topic") or ""): one for one in policies}
     if most is not None:
         for name in [*[one.topic for one in stats.topics][:most], *list(gate.topics)[:most]]:
             found.setdefault(name, {})
     is_whole = stats.exact and not stats.others.topics  # then a topic that is not listed is empty
     return [
-        _document(name, found[name], known.get(name) or (TopicStats(name) if name and is_whole else None), gate)
+        _document(name, found[name], known.get(name) or (TopicStats(name) if name and is_whole else None), gate, full)
         for name in sorted(found)
     ]
 
@@ -76,19 +90,25 @@ def left_out(rows: Sequence[Mapping[str, object]], stats: Stats) -> OtherTopics:
     )
 
 
-def _document(name: str, policy: Policy, stats: TopicStats | None, gate: Gate) -> dict[str, object]:
+def _document(
+    name: str, policy: Policy, stats: TopicStats | None, gate: Gate, full: Collection[str]
+) -> dict[str, object]:
     """A row; figures that nobody told are None."""
     return {
         "topic": name,
         "paused": name in gate.topics if name else gate.paused,
         **{key: None if stats is None else getattr(stats, key) for key in _FIGURES},
+        "counted_by": None if stats is None else stats.limit,
+        "limit_full": None if stats is None or stats.limit is None else stats.limit in full,
         **{option: policy.get(option) for option in WORDS},
     }
 
 
 def topics_table(rows: Sequence[Mapping[str, object]], *, is_exact: bool) -> Table:
     """The table of what `merged` has made."""
-    return Table(_COLUMNS, [_row(row, "" if is_exact else "~") for row in rows])
+    has_limits = any(row["counted_by"] for row in rows)
+    columns = [one for one in _COLUMNS if has_limits or one.title != _LIMIT]
+    return Table(columns, [_row(row, "" if is_exact else "~", has_limits=has_limits) for row in rows])
 
 
 def others_words(others: OtherTopics) -> str:
@@ -108,7 +128,7 @@ def shown(value: object) -> str:
     return f"{value:.15g}" if isinstance(value, int | float) else str(value)
 
 
-def _row(row: Mapping[str, object], mark: str) -> Line:
+def _row(row: Mapping[str, object], mark: str, *, has_limits: bool) -> Line:
     name, paused, oldest_s = str(row["topic"]), bool(row["paused"]), row["oldest_s"]
     is_unserved = bool(row["ready"]) and not row["workers"]
     words = one_line(name) + " (paused)" if paused else one_line(name)
@@ -121,7 +141,36 @@ def _row(row: Mapping[str, object], mark: str) -> Line:
         Cell(_number(row["retrying"], mark)),
         Cell(_number(row["unhandled"], mark), "bold red" if row["unhandled"] else ""),
         Cell(_number(row["workers"]), "bold red" if is_unserved else ""),
+        *([_limit(row)] if has_limits else []),
         foreign(policy_words(row)),
+    ]
+
+
+def _limit(row: Mapping[str, object]) -> Cell:
+    """The limit that it goes by, and whether that is full."""
+    words = "" if row["counted_by"] is None else str(row["counted_by"])
+    return foreign(f"{words} (full)", "yellow") if row["limit_full"] else foreign(words)
+
+
+def groups_table(groups: Sequence[GroupStats]) -> Table:
+    """The groups of a topic, as the answer has them."""
+    return Table(_GROUP_COLUMNS, [_group(one) for one in groups])
+
+
+def _group(one: GroupStats) -> Line:
+    state, style = ("full", "yellow") if one.full else ("", "")
+    if one.halted_by is not None:
+        state, style = f"halted by {UUID(bytes=one.halted_by)}", "bold red"
+    elif one.concurrency == 0:
+        state = "paused"
+    return [
+        foreign(one_line(one.group_key)),
+        Cell(_number(one.ready), "cyan" if one.ready else ""),
+        Cell("" if one.oldest_s is None else duration(one.oldest_s)),
+        Cell(_number(one.running), STATUS_STYLES["RUNNING"] if one.running else ""),
+        Cell(_number(one.concurrency)),
+        Cell(_number(one.later)),
+        Cell(state, style),
     ]
 
 

@@ -11,7 +11,7 @@ import click
 
 from pulse.cli.lazy import examples
 from pulse.cli.lookup import warn_of_topic
-from pulse.cli.options import ARGS, DURATION, DURATION_OR_ZERO, ID, KEY, NAME, PRIORITY, TIME, TOPIC, TRIES
+from pulse.cli.options import ARGS, DURATION, DURATION_OR_ZERO, GROUP, ID, KEY, NAME, PRIORITY, TIME, TOPIC, TRIES
 from pulse.cli.output.progress import ProgressLine
 from pulse.cli.output.render import write_document
 from pulse.cli.server import current_server
@@ -38,6 +38,7 @@ class SubmitOptions(TypedDict):
     timeout: float | None
     expires_in: float | None
     expires_at: float | None
+    group: str | None
     unique: str | None
     unique_until: str | None
     on_conflict: str | None
@@ -66,6 +67,7 @@ class SubmitOptions(TypedDict):
 )
 @click.option("--expires-in", type=DURATION, metavar="DURATION", help="Not worth starting any more after so long.")
 @click.option("--expires-at", type=TIME, metavar="ISO-TIME", help="That time instead; without a zone it is UTC.")
+@click.option("--group", type=GROUP, metavar="GROUP", help="Group that limits, fair turns and sequences go by.")
 @click.option("--unique", type=KEY, metavar="KEY", help="Only if no other job has this key.")
 @click.option(
     "--unique-until", type=click.Choice(["start", "end"]), show_default="end", help="How long it keeps the key."
@@ -124,6 +126,7 @@ def job_body(name: str, args: str, options: SubmitOptions, job_id: bytes | None 
         "timeout_s": options["timeout"],
         "expires_in_s": options["expires_in"],
         "expires_at": options["expires_at"],
+        "group_key": options["group"],
         "unique": options["unique"],
         "unique_until": options["unique_until"],
         "on_conflict": options["on_conflict"],

@@ -12,8 +12,10 @@ from pulse.ops.doctor.finding import Finding
 from pulse.ops.doctor.running import starting
 from pulse.ops.worker_text import places_of
 from pulse.protocol.answers import Process, StatusAnswer, SupervisorInfo, Worker
+from pulse.protocol.stats import LimitStats
 
 _LABEL_WIDTH: Final = 12
+_LIMITS_SHOWN: Final = 5
 _PAUSED_SHOWN: Final = 5  # topics; there may be thousands
 STATE_STYLES: Final = {"ok": "green", "warning": "yellow", "wrong": "bold red", "skipped": "dim"}
 _STATE_WIDTH: Final = 9
@@ -69,6 +71,10 @@ def overview(status: StatusAnswer, now_s: float) -> Iterator[Line]:
             yield from _labelled(label, _process_lines(processes))
     yield from _labelled("workers", [_workers_line(status.workers)])
     yield from _labelled("jobs", [_jobs_line(status)])
+    if status.limits:
+        yield from _labelled("full limits", [_limit_line(one) for one in status.limits[:_LIMITS_SHOWN]])
+        if len(status.limits) > _LIMITS_SHOWN:
+            yield from _labelled("", [[Cell(f"and {len(status.limits) - _LIMITS_SHOWN:,} more")]])
 
 
 def _labelled(label: str, lines: Sequence[Line]) -> Iterator[Line]:
@@ -128,6 +134,10 @@ def _jobs_line(status: StatusAnswer) -> Line:
     if line and status.jobs_exact is False:
         line.append(Cell(" (ended ones estimated)", "dim"))
     return line or [Cell("none")]
+
+
+def _limit_line(limit: LimitStats) -> Line:
+    return [foreign(f"{limit.name}  "), Cell(f"{limit.running:,} of {limit.concurrency or 0:,} run", "yellow")]
 
 
 def _waiting_parts(status: StatusAnswer) -> Iterator[Cell]:

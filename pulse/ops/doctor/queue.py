@@ -7,6 +7,7 @@ from typing import Final
 
 from pulse.common.text import headline, one_line, shell_word, similar_names
 from pulse.ops.doctor.finding import Finding, Row, State, list_some, shown_s, verdict_of
+from pulse.ops.doctor.limits import LIMITED_S, is_full
 from pulse.ops.job_text import where
 
 UNSEEN_S: Final = 60.0  # a watchdog notes its host every few seconds
@@ -69,7 +70,9 @@ def topics(rows: Sequence[Row], grace_s: float, *, served: Collection[str] | Non
     slow = [
         f"topic {row['topic']!r}: the first job has been due for {shown_s(row['due_s'])}, although workers serve it"
         for row in late
-        if row["topic"] in served and row["due_s"] >= grace_s
+        if row["topic"] in served
+        and row["due_s"] >= (grace_s if row["limit"] is None else LIMITED_S)
+        and not is_full(row)
     ]
     first = f"{_topics(len(unserved))} due jobs, and no worker that is connected here"
     told = [first, *list_some(unserved)] if unserved else []

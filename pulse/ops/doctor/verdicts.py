@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from pulse.ops.doctor import blockers, database, epochs, queue, refusals
+from pulse.ops.doctor import blockers, database, epochs, limits, queue, refusals
 from pulse.ops.doctor.checks import CHECKS
 from pulse.ops.doctor.finding import Finding, State, Verdict
 from pulse.ops.doctor.running import AWAY
@@ -92,6 +92,9 @@ def verdicts(known: CheckContext) -> dict[str, Verdict]:
         "watchdog": queue.watchdog,
         "leases": queue.leases,
         "topics": functools.partial(queue.topics, served=known.served),
+        "full-limits": limits.full_limits,
+        "groups": limits.groups,
+        "unused-limits": limits.unused_limits,
         "unhandled": queue.unhandled,
         "gate": queue.gate,
         "schedules": queue.schedules,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, cast
 
 from pulse.ops.metrics.snapshot import MetricsSnapshot
-from pulse.protocol.stats import Buckets, Stats, TopicStats
+from pulse.protocol.stats import Buckets, LimitStats, Stats, TopicStats
 
 LONGEST_LABEL: Final = 80
 STATES: Final = ("ready", "scheduled", "retrying", "unhandled", "running")  # of TopicStats
@@ -80,6 +80,18 @@ def _topics(read: Callable[[TopicStats], Mapping[str, float | None]]) -> Read:
             for label, value in read(topic).items():
                 if value is not None:
                     yield ((clean(topic.topic), label) if label else (clean(topic.topic),)), value
+
+    return values
+
+
+def _limits(read: Callable[[LimitStats], float | None]) -> Read:
+    """Values by limit; never by group, of which there may be any number."""
+
+    def values(snapshot: MetricsSnapshot) -> Iterator[Value]:
+        for limit in () if snapshot.stats is None else snapshot.stats.limits:
+            value = read(limit)
+            if value is not None:
+                yield (clean(limit.name),), value
 
     return values
 
@@ -194,6 +206,19 @@ METRICS: Final = (
         labels=("topic",),
         kind="counter",
     ),
+    Metric(
+        "pulse_limit_running",
+        "Jobs that run under a limit, of those with the most.",
+        _limits(lambda one: one.running),
+        labels=("limit",),
+    ),
+    Metric(
+        "pulse_limit_concurrency",
+        "Most jobs that may run under it at once; not of a limit that has a rate alone.",
+        _limits(lambda one: one.concurrency),
+        labels=("limit",),
+    ),
+    Metric("pulse_limit_full", "Whether so many run.", _limits(lambda one: one.full), labels=("limit",)),
     Metric(
         "pulse_jobs_submitted_total",
         "Jobs submitted by clients of this server; not by SQL, nor by schedules.",

@@ -52,7 +52,7 @@ FROM (VALUES
     ('constraint', 'schedules', 'schedules_pkey'), ('constraint', 'schedules', 'schedules_priority'),
     ('constraint', 'schedules', 'schedules_run_at'), ('constraint', 'schedules', 'schedules_span'),
     ('constraint', 'schedules', 'schedules_starts_at'), ('constraint', 'schedules', 'schedules_timeout'),
-    ('constraint', 'schedules', 'schedules_topic'), ('constraint', 'schedules', 'schedules_unique'),
+    ('constraint', 'schedules', 'schedules_topic'), ('constraint', 'schedules', 'schedules_group_key'), ('constraint', 'schedules', 'schedules_unique'),
     ('constraint', 'schedules', 'schedules_waiting'), ('constraint', 'set_aside', 'set_aside_pkey'),
     ('constraint', 'schema_version', 'schema_version_pkey'), ('constraint', 'schema_version', 'schema_version_version_check'),
     ('constraint', 'sweep_mark', 'sweep_mark_one_check'), ('constraint', 'sweep_mark', 'sweep_mark_pkey'),
@@ -77,7 +77,7 @@ FROM (VALUES
     ('function', 'check_attempt', 'check_attempt'), ('function', 'complete_attempt', 'complete_attempt'),
     ('function', 'checked_priority', 'checked_priority'), ('function', 'create_schedule', 'create_schedule'),
     ('function', 'delete_schedule', 'delete_schedule'), ('function', 'time_problem', 'time_problem'),
-    ('function', 'event_args', 'event_args'), ('function', 'insert_unique', 'insert_unique'),
+    ('function', 'event_args', 'event_args'), ('function', 'group_problem', 'group_problem'), ('function', 'insert_unique', 'insert_unique'),
     ('function', 'unique_holder', 'unique_holder'), ('function', 'unique_problem', 'unique_problem'),
     ('function', 'is_stored', 'is_stored'), ('function', 'is_stored_unseen', 'is_stored_unseen'), ('function', 'jittered', 'jittered'),
     ('function', 'note', 'note'), ('function', 'notify_work', 'notify_work'), ('function', 'open_gate', 'open_gate'),
@@ -193,7 +193,7 @@ LIMIT $1;
 
 
 -- name: check_slots :many
--- What:    a RUNNING job counts against the limit of its topic, and each limit has the row that its claims lock
+-- What:    a RUNNING job counts against the limit of its topic, each limit has the row that its claims lock, and counts from its oldest slot on
 -- Args:    $1 examples int
 -- Guard:   none: reads.   Returns: id, detail, violations.
 --          A plain UPDATE of pulse.topics.limit_name leaves what runs where it was counted.
@@ -206,8 +206,25 @@ WITH wrong AS (
     UNION ALL
     SELECT x.name, format('only for the group %s', x.group_key) FROM pulse.limits x
     WHERE NOT EXISTS (SELECT FROM pulse.limits w WHERE w.name = x.name AND w.group_key = '')
+    UNION ALL
+    SELECT j.id::text, format('started at %s, limit %s counts from %s on', j.started_at, x.name, x.oldest_at)
+    FROM pulse.limits x JOIN pulse.jobs j ON j.counted_by = x.name AND j.status = 'RUNNING' AND j.started_at < x.oldest_at
+    WHERE x.group_key = ''
+    UNION ALL
+    SELECT x.name, format('group %s, tokens %s', coalesce(nullif(x.group_key, ''), 'none'), x.tokens) FROM pulse.limits x WHERE x.tokens < 0
 )
 SELECT w.id, w.detail, count(*) OVER () AS violations FROM wrong w LIMIT $1;
+
+
+-- name: check_groups :many
+-- What:    a group_key has 1 to 200 characters and is not *, and only jobs of groups are put off without losing their place
+-- Args:    $1 examples int
+-- Guard:   none: reads.   Returns: id, detail, violations.
+SELECT j.id::text AS id, format('%s, group_key %s, run_after %s', j.status, coalesce(quote_literal(left(j.group_key, 60)), 'NULL'),
+           coalesce(j.run_after::text, 'NULL')) AS detail, count(*) OVER () AS violations
+FROM pulse.jobs j
+WHERE length(j.group_key) NOT BETWEEN 1 AND 200 OR j.group_key = '*' OR (j.group_key IS NULL AND j.run_after IS NOT NULL)
+LIMIT $1;
 
 
 -- name: check_lapsed :many

@@ -244,8 +244,9 @@ FROM (SELECT j.locked_by AS worker, count(*) AS jobs, count(*) FILTER (WHERE j.l
 ORDER BY r.lapsed_s DESC, r.worker LIMIT 1000;
 
 -- name: queue_topics :many
--- What:    topics in which a job without a group is due, found level by level, and how long the first job of each waits.
--- Args:    none.   Guard: none: reads.   Returns: topic, due_s, is_paused, hosts (that are alive); the longest wait first.
+-- What:    topics in which a job is due, found level by level and group by group, and how long the first job of each waits.
+-- Args:    none.   Guard: none: reads.
+-- Returns: topic, due_s, is_paused, hosts (that are alive), limit (NULL: none), concurrency, running (counted up to that); the longest wait first.
 WITH RECURSIVE level AS (
     (SELECT j.topic, j.priority FROM pulse.jobs j WHERE j.group_key IS NULL AND j.status IN ('PENDING', 'RETRYING') ORDER BY j.topic, j.priority DESC LIMIT 1)
     UNION ALL
@@ -256,18 +257,28 @@ WITH RECURSIVE level AS (
         (SELECT j.topic, j.priority FROM pulse.jobs j
          WHERE j.group_key IS NULL AND j.status IN ('PENDING', 'RETRYING') AND j.topic > l.topic ORDER BY j.topic, j.priority DESC LIMIT 1)
         LIMIT 1) AS n
-)
+),
+-- :include group_heads
 SELECT d.topic, max(d.due_s) AS due_s,
        EXISTS (SELECT FROM pulse.dispatch_control g
                WHERE g.topic IN ('', d.topic) AND g.paused AND (g.paused_until IS NULL OR g.paused_until > clock_timestamp())) AS is_paused,
        (SELECT count(*) FROM (SELECT h.host FROM pulse.hosts h WHERE h.seen_at > clock_timestamp() - interval '1 minute'
-                              GROUP BY h.host) AS seen)::int AS hosts
+                              GROUP BY h.host) AS seen)::int AS hosts,
+       x.name AS limit, x.concurrency, CASE WHEN x.concurrency IS NOT NULL THEN (
+           SELECT count(*) FROM (
+               SELECT FROM pulse.jobs j WHERE j.counted_by = x.name AND j.status = 'RUNNING'
+               AND j.started_at >= coalesce(x.oldest_at, '-infinity') LIMIT x.concurrency) AS n) END AS running
 FROM (SELECT l.topic, (SELECT extract(epoch FROM clock_timestamp() - j.next_run_at)::float8 FROM pulse.jobs j
                        WHERE j.group_key IS NULL AND j.status IN ('PENDING', 'RETRYING') AND j.topic = l.topic AND j.priority = l.priority
                          AND j.next_run_at <= clock_timestamp() ORDER BY j.next_run_at LIMIT 1) AS due_s
-      FROM (SELECT level.topic, level.priority FROM level LIMIT 5000) AS l) AS d
+      FROM (SELECT level.topic, level.priority FROM level LIMIT 5000) AS l
+      UNION ALL
+      SELECT h.topic, extract(epoch FROM clock_timestamp() - h.due_at)::float8
+      FROM (SELECT head.topic, head.due_at FROM head LIMIT 5000) AS h WHERE h.due_at <= clock_timestamp()) AS d
+LEFT JOIN pulse.topics t ON t.topic = d.topic
+LEFT JOIN pulse.limits x ON x.name = coalesce(t.limit_name, d.topic) AND x.group_key = ''
 WHERE d.due_s IS NOT NULL
-GROUP BY d.topic ORDER BY 2 DESC, d.topic LIMIT 1000;
+GROUP BY d.topic, x.name, x.group_key ORDER BY 2 DESC, d.topic LIMIT 1000;
 
 -- name: queue_unhandled :many
 -- What:    waiting jobs that were claimed twice or more and given back each time, since no worker had their handler (once: a

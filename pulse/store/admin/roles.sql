@@ -111,14 +111,14 @@ GRANT EXECUTE ON FUNCTION pulse.await_claims, pulse.backoff_s, pulse.count_slots
     pulse.submit, pulse.tell, pulse.trigger_schedule, pulse.unique_holder, pulse.unset_limit,
     pulse.uuid7 TO :"server";
 
-GRANT INSERT (id, name, topic, args, priority, next_run_at, max_attempts, timeout_s, expires_at, traceparent, unique_key,
-    unique_until) ON pulse.jobs TO :"submit";
+GRANT INSERT (id, name, topic, args, priority, next_run_at, max_attempts, timeout_s, expires_at, traceparent, group_key,
+    unique_key, unique_until) ON pulse.jobs TO :"submit";
 GRANT SELECT (name, topic, max_attempts, timeout_s) ON pulse.handlers TO :"submit";
 GRANT SELECT (topic, max_attempts, timeout_s) ON pulse.topics TO :"submit";
 GRANT SELECT, UPDATE ON SEQUENCE pulse.work_notified TO :"submit";
 GRANT EXECUTE ON FUNCTION pulse.submit, pulse.submit_many, pulse.time_problem, pulse.is_stored, pulse.is_stored_unseen,
     pulse.notify_work, pulse.resolved_options, pulse.tell, pulse.uuid7, pulse.check_attempt, pulse.complete_attempt,
-    pulse.insert_unique, pulse.unique_holder, pulse.unique_problem TO :"submit";
+    pulse.group_problem, pulse.insert_unique, pulse.unique_holder, pulse.unique_problem TO :"submit";
 
 GRANT SELECT (id, submitted_at, next_run_at, started_at, lease_until, completed_at, occurrence, expires_at, timeout_s, schedule_id, attempts,
     uncharged, max_attempts, crashes, status, priority, topic, name, locked_by, ran_by, last_error, traceparent, unique_key, unique_until,
@@ -127,6 +127,6 @@ GRANT SELECT (job_id, started_at, ended_at, attempt, exit_code, outcome, worker,
     TO :"read";
 GRANT SELECT (id, created_at, next_run_at, last_run_at, run_at, every_s, timeout_s, max_attempts, priority, paused, kind, name, topic, cron,
     timezone, following_run_at, starts_at, ends_at, undeclared_at, jitter_s, last_job_id, revision, waiting, reckon, catch_up, overlap,
-    key, declared_by, error, due_at, unique_key, unique_until, on_conflict, skipped_at, skipped_for) ON pulse.schedules TO :"read";
+    key, declared_by, error, due_at, group_key, unique_key, unique_until, on_conflict, skipped_at, skipped_for) ON pulse.schedules TO :"read";
 GRANT SELECT ON pulse.dispatch_control, pulse.handlers, pulse.hosts, pulse.topics, pulse.audit, pulse.sweep_mark, pulse.retention_mark,
     pulse.schema_version, pulse.set_aside, pulse.epochs, pulse.witnesses, pulse.limits TO :"read";

@@ -73,7 +73,7 @@ class Operations(ABC):
         """Retry terminal jobs with fresh budgets; returns those. A missing one is not terminal, or not there."""
         async with self.lender.connection() as connection:
             rows = await connection.fetch(STATEMENTS["retry_jobs"].sql, uuids(ids), now)
-        return {identity: RestartedJob(Wake(*level), had_completed) for identity, *level, had_completed in rows}
+        return {row["id"]: RestartedJob(_wake(row), row["had_completed"]) for row in rows}
 
     async def delete(self, ids: Sequence[bytes]) -> set[bytes]:
         """Delete jobs that are terminal or set aside, with their history; returns those. A missing one is neither."""
@@ -104,7 +104,10 @@ class Operations(ABC):
         """
         async with self.lender.connection() as connection:
             rows = await connection.fetch(STATEMENTS["change_jobs"].sql, uuids(ids), topic, priority, now)
-        return {row["id"]: ChangedJob(row["old_topic"], row["old_priority"], _wake(row)) for row in rows}
+        return {
+            row["id"]: ChangedJob(row["old_topic"], row["old_priority"], None if row["due_s"] is None else _wake(row))
+            for row in rows
+        }
 
     async def statuses(self, ids: Sequence[bytes]) -> dict[bytes, tuple[str, int]]:
         """Status and attempt of each of *ids* that exists."""
@@ -113,5 +116,5 @@ class Operations(ABC):
         return {row["id"]: (row["status"], row["attempts"]) for row in rows}
 
 
-def _wake(row: Record) -> Wake | None:
-    return None if row["due_s"] is None else Wake(row["topic"], row["priority"], row["due_s"])
+def _wake(row: Record) -> Wake:
+    return Wake(row["topic"], row["priority"], row["due_s"], group_key=row["group_key"])

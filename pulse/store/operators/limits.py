@@ -1,13 +1,12 @@
-"""Limits in the database: their policies. Claims read them; a change counts from the next claim on."""
+"""Limits in the database: their policies, and what is taken. A change counts from the next claim on."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 import asyncpg
-import msgspec
 
 from pulse.errors import BadRequestError
 from pulse.store.operators.policies import refuse_infinite
@@ -19,36 +18,6 @@ if TYPE_CHECKING:
     from pulse.store.operators.jobs import Connections
 
 BATCH: Final = 1000
-
-
-class Limit(msgspec.Struct, frozen=True):
-    """
-    The policy of a limit, or what differs for one of its groups.
-
-    Attributes:
-        name: Of the limit.
-        group_key: The group; None: all that goes by the limit.
-        concurrency: Most jobs that run at once; 0: none.
-        rate: Starts per second.
-        burst: How many may start together; None: those of a second, one at least.
-        group_concurrency: Most jobs of each group that run at once.
-        group_rate: Starts per second of each group.
-        group_burst: How many of each group may start together.
-        sequence: Jobs of a group run one by one, in order: what a dead letter does to those behind it, ``continue`` or
-            ``halt``; None: they do not.
-        running: How many slots are taken, counted up to 1000; None for a group.
-    """
-
-    name: str
-    group_key: str | None = None
-    concurrency: int | None = None
-    rate: float | None = None
-    burst: int | None = None
-    group_concurrency: int | None = None
-    group_rate: float | None = None
-    group_burst: int | None = None
-    sequence: str | None = None
-    running: int | None = None
 
 
 class LimitStore:
@@ -81,12 +50,36 @@ class LimitStore:
         async with self._pool.connection() as connection:
             return bool(await connection.fetchval(STATEMENTS["unset_limit"].sql, name, group))
 
-    async def page(self, limit: int, after: tuple[str, str | None] | None = None) -> list[Limit]:
-        """A page of limits and of groups that differ, in the order of names and groups, behind *after*."""
-        name, group = after or (None, None)
+    async def page(
+        self,
+        limit: int,
+        after: tuple[str, str | None] | None = None,
+        *,
+        name: str | None = None,
+        group: str | None = None,
+        now: datetime | None = None,
+    ) -> list[dict[str, Any]]:
+        """A page of limits and of groups that differ, by name and group, behind *after*; *group* '': of all jobs."""
+        last, behind = after or (None, None)
         async with self._pool.connection() as connection:
-            rows = await connection.fetch(STATEMENTS["page_of_limits"].sql, name, group or "", limit)
-        return [Limit(*row) for row in rows]
+            rows = await connection.fetch(STATEMENTS["page_of_limits"].sql, last, behind or "", limit, name, group, now)
+        return [dict(row) for row in rows]
+
+    async def get(self, name: str, *, group: str | None = None) -> dict[str, Any] | None:
+        """A limit, or what differs for *group*."""
+        rows = await self.page(1, name=name, group=group or "")
+        return rows[0] if rows else None
+
+    async def declared(self, name: str, by: str) -> None:
+        """Note that the code of the application *by* declares a limit."""
+        async with self._pool.connection() as connection:
+            await connection.execute(STATEMENTS["declare_limit"].sql, name, by)
+
+    async def undeclare(self, by: str, names: Sequence[str]) -> list[str]:
+        """Mark limits that *by* declared, and that are not among *names*; returns theirs."""
+        async with self._pool.connection() as connection:
+            rows = await connection.fetch(STATEMENTS["undeclare_limits"].sql, by, list(names))
+        return [str(row["name"]) for row in rows]
 
     async def forget_buckets(self, *, now: datetime | None = None) -> int:
         """Delete a batch of buckets of groups that are full again; returns how many."""

@@ -29,6 +29,7 @@ OPTIONS: Final = (
     "retention_s",
     "retention_dead_s",
     "ageing_s",
+    "limit",
 )
 SERVER_OPTIONS: Final = ("timeout_s", "stall_s")  # options of the row '' that are not settings of the server
 

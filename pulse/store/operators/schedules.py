@@ -238,6 +238,7 @@ def _columns(new: NewSchedule) -> tuple[object, ...]:
         new.unique_key,
         new.unique_until,
         new.on_conflict,
+        new.group_key,
     )
 
 

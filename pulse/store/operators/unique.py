@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from pulse.errors import ConflictError, StatementError
-from pulse.store.arguments import job_columns, trace_column
+from pulse.store.arguments import job_columns, label_columns
 from pulse.store.failures import UNIQUE_VIOLATION, refuse_swallowed
 from pulse.store.rows import Wake
 from pulse.store.statements import STATEMENTS
@@ -76,7 +76,7 @@ class UniqueSubmits:
             async with self.pool.connection() as connection, connection.transaction():
                 woken = await _insert_again(connection, plain, now) if plain else []
                 rows = await connection.fetch(
-                    STATEMENTS["submit_unique"].sql, *job_columns(keyed), trace_column(keyed), now, *keys
+                    STATEMENTS["submit_unique"].sql, *job_columns(keyed), *label_columns(keyed), now, *keys
                 )
         except StatementError as error:
             if error.sqlstate == UNIQUE_VIOLATION:
@@ -91,7 +91,8 @@ class UniqueSubmits:
 def _wake(row: Record, keyed: Sequence[SubmittedJob]) -> Wake:
     """The level of a job that is new or was replaced; only a new one counts."""
     place: int = row["place"]
-    return Wake(row["topic"], row["priority"], row["due_s"], jobs=int(row["id"] == keyed[place - 1].id))
+    is_new = int(row["id"] == keyed[place - 1].id)
+    return Wake(row["topic"], row["priority"], row["due_s"], jobs=is_new, group_key=row["group_key"])
 
 
 async def _insert_again(
@@ -99,7 +100,7 @@ async def _insert_again(
 ) -> list[Wake]:
     """In a transaction; see ``submit_again``."""
     columns = job_columns(jobs)
-    rows = await connection.fetch(STATEMENTS["submit_again"].sql, *columns, trace_column(jobs), now)
+    rows = await connection.fetch(STATEMENTS["submit_again"].sql, *columns, *label_columns(jobs), now)
     other = await connection.fetch(STATEMENTS["submitted_differently"].sql, *columns[:4])
     refuse_swallowed(len(jobs), len(jobs) - sum(row["is_missing"] for row in other))
     if other:

@@ -7,6 +7,7 @@ Lists, counts and single jobs.
 - error_groups: groups dead letters by topic, handler and error
 - filter_counts: counts the jobs that match a filter, by state
 - jobs: reads jobs, pages and counts
+- limits: limits and groups as people see them
 - list_position: the position of a job in a list, and how several walks merge into one list
 - listing: finds pages of jobs within a bounded time
 - page_size: cuts a page to what fits into a frame

@@ -17,6 +17,7 @@ from pulse.errors import BadRequestError, UnavailableError
 from pulse.job import Status
 from pulse.store.failures import Meaning, meaning_of
 from pulse.store.reading.damaged_jobs import legible_history, legible_job
+from pulse.store.reading.limits import NO_LIMIT, LimitFacts, limit_facts
 from pulse.store.reading.page_size import Row, fit_job, fit_page
 from pulse.store.rows import from_us, to_s, to_us
 from pulse.store.statements import STATEMENTS
@@ -68,8 +69,10 @@ class StoredFacts(msgspec.Struct, frozen=True, kw_only=True):
         handler_seen_at: When a worker last declared its handler, on whichever host.
         host_seen_at: When the host that holds it, or had its newest attempt, was last seen.
         other_hosts: How many other hosts were seen within the last minute.
-        before: Due jobs of its topic that come first; ``BEFORE_MAX``: so many, or more.
+        before: Due jobs of its topic, or of its group if it has one, that come first; ``BEFORE_MAX``: so many, or more.
         unique_key: As in the row, with ``unique_until``.
+        group_key: As in the row.
+        limits: How limits and its group keep it waiting.
     """
 
     id: bytes
@@ -118,6 +121,8 @@ class StoredFacts(msgspec.Struct, frozen=True, kw_only=True):
     before: int = 0
     unique_key: str | None = None
     unique_until: str | None = None
+    group_key: str | None = None
+    limits: LimitFacts = NO_LIMIT
 
     @property
     def is_due(self) -> bool:
@@ -187,7 +192,10 @@ class JobReader:
         """The database's facts about why a job does not run, for the server of *host*; None: there is no such job."""
         async with self._pool.connection() as connection:
             row = await connection.fetchrow(STATEMENTS["why_job"].sql, UUID(identity), BEFORE_MAX, host, now)
-        return None if row is None else msgspec.convert(wire_row(row), StoredFacts)
+        if row is None:
+            return None
+        columns = wire_row(row)
+        return msgspec.convert({**columns, "limits": limit_facts(columns)}, StoredFacts)
 
     async def last_workers(self, ids: Sequence[bytes]) -> dict[bytes, str]:
         """The workers of the last attempts of *ids* that were canceled or still run."""

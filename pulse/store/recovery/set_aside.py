@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 from asyncpg.pgproto.pgproto import UUID
 
-from pulse.store.arguments import MAX_ERROR_CHARS, level_columns, uuids
-from pulse.store.rows import Level
+from pulse.store.arguments import MAX_ERROR_CHARS, level_columns, short, uuids
+from pulse.store.rows import GroupLevel, Level, level_of
 from pulse.store.statements import STATEMENTS
 
 if TYPE_CHECKING:
+    from asyncpg import Record
+
     from pulse.errors import StatementError
     from pulse.store.connections.pool import Pool
 
@@ -23,7 +25,7 @@ class Suspect(NamedTuple):
     """A job that a claim would look at; ``due_s``: when it is due, Unix seconds."""
 
     id: bytes
-    level: Level
+    level: Level | GroupLevel
     due_s: float
 
 
@@ -49,14 +51,21 @@ class SetAsideStore:
         self._pool = pool
 
     async def claimable(
-        self, topics: Sequence[str], limit: int, levels: Sequence[tuple[str, int, float | None]] | None
+        self,
+        topics: Sequence[str],
+        limit: int,
+        levels: Sequence[tuple[str, int, float | None]] | None,
+        groups: Sequence[tuple[GroupLevel, float | None]] = (),
     ) -> list[Suspect]:
-        """The jobs that a claim would look at; *levels* as for ``Store.claim``."""
+        """The jobs that a claim would look at: *levels* as for ``Store.claim``, *groups* as for ``LimitClaims``."""
+        named = [*(levels or ()), *((level.topic, level.priority, from_s) for level, from_s in groups)]
+        keys = [*(None for _ in levels or ()), *(level.group for level, _ in groups)]
         async with self._pool.connection() as connection:
             rows = await connection.fetch(
-                STATEMENTS["claimable_jobs"].sql, topics if levels is None else [], limit, *level_columns(levels), None
-            )
-        return [Suspect(row["id"], Level(row["topic"], row["priority"]), row["due_s"]) for row in rows]
+                STATEMENTS["claimable_jobs"].sql,
+                topics if levels is None else [], limit, *level_columns(named), None, short(keys),
+            )  # fmt: skip
+        return [Suspect(row["id"], _level(row), row["due_s"]) for row in rows]
 
     async def add(
         self, refused: Sequence[tuple[bytes, StatementError]], pause_s: float, most: int | None = None
@@ -87,7 +96,7 @@ class SetAsideStore:
         if row is None:
             return None
         waits = row["status"] in WAITING and not row["expired"]
-        suspect = Suspect(row["id"], Level(row["topic"], row["priority"]), row["due_s"]) if waits else None
+        suspect = Suspect(row["id"], _level(row), row["due_s"]) if waits else None
         return SetAside(row["id"], suspect, row["statement"], sqlstate=row["sqlstate"], status=row["status"])
 
     async def readmit_like(self, sqlstate: str) -> None:
@@ -111,3 +120,7 @@ class SetAsideStore:
         async with self._pool.connection() as connection:
             row = await connection.fetchrow(STATEMENTS["first_job_from"].sql, UUID(first))
         return None if row is None else row["id"]
+
+
+def _level(row: Record) -> Level | GroupLevel:
+    return level_of(row["topic"], row["group_key"], row["priority"])

@@ -36,25 +36,28 @@ UPDATE pulse.sweep_mark m SET wait_until = GREATEST(m.wait_until, coalesce($2, c
 -- name: running_of_worker :many
 -- What:    the jobs that this worker holds by the database, for its hello.
 -- Args:    $1 worker text
--- Guard:   none: reads.   Returns: id, attempt, name, topic, timeout_s; texts as bytes, so that corrupt ones can be read, too.
-SELECT uuid_send(j.id) AS id, j.attempts, textsend(j.name) AS name, textsend(j.topic) AS topic, j.timeout_s
+-- Guard:   none: reads.   Returns: id, attempt, name, topic, timeout_s, group_key; texts as bytes, so that corrupt ones can be read, too.
+SELECT uuid_send(j.id) AS id, j.attempts, textsend(j.name) AS name, textsend(j.topic) AS topic, j.timeout_s,
+    textsend(j.group_key) AS group_key
 FROM pulse.jobs j WHERE j.status = 'RUNNING' AND j.locked_by = $1;
 
 
 -- name: leases_of_workers :many
 -- What:    the same for several workers, and how long each lease still runs, also where a pool parent extends it.
 -- Args:    $1 workers text[], $2 now
--- Guard:   none: reads.   Returns: worker, id, attempt, name, topic (bytes, as above), timeout_s, left_s.
+-- Guard:   none: reads.   Returns: worker, id, attempt, name, topic, timeout_s, group_key (bytes, as above), left_s.
 SELECT j.locked_by AS worker, uuid_send(j.id) AS id, j.attempts, textsend(j.name) AS name, textsend(j.topic) AS topic, j.timeout_s,
-    extract(epoch FROM j.lease_until - coalesce($2, clock_timestamp()))::float8 AS left_s
+    textsend(j.group_key) AS group_key, extract(epoch FROM j.lease_until - coalesce($2, clock_timestamp()))::float8 AS left_s
 FROM pulse.jobs j WHERE j.status = 'RUNNING' AND j.locked_by = ANY ($1::text[]);
 
 
 -- name: jobs_named :many
 -- What:    name, topic and timeout of these jobs, whatever their status: a worker still holds ended attempts of them.
 -- Args:    $1 ids uuid[]
--- Guard:   none: reads.   Returns: id, name, topic (bytes, as above), timeout_s.
-SELECT uuid_send(j.id) AS id, textsend(j.name) AS name, textsend(j.topic) AS topic, j.timeout_s FROM pulse.jobs j WHERE j.id = ANY ($1::uuid[]);
+-- Guard:   none: reads.   Returns: id, name, topic, timeout_s, group_key (bytes, as above).
+SELECT uuid_send(j.id) AS id, textsend(j.name) AS name, textsend(j.topic) AS topic, j.timeout_s,
+    textsend(j.group_key) AS group_key
+FROM pulse.jobs j WHERE j.id = ANY ($1::uuid[]);
 
 
 -- name: running_workers :many

@@ -29,7 +29,7 @@ SELECT uuid_send(t.id) AS id, t.attempts, t.locked_by FROM target t JOIN changed
 --          takes no unique key, since another job may have it: the key stays to be seen, and keeps nothing away.
 --          From/to: COMPLETED, DEAD_LETTERED, CANCELED -> PENDING
 -- Args:    $1 ids uuid[], $2 now
--- Guard:   status, locked in id order first and tested again in the UPDATE.   Returns: id, topic, priority, due time (Unix), whether it had completed.
+-- Guard:   status, locked in id order first and tested again in the UPDATE.   Returns: id, topic, priority, due time (Unix), group, whether it had completed.
 WITH target AS (
     SELECT j.id, j.status, j.attempts, j.ran_by, j.started_at, j.completed_at, j.progress FROM pulse.jobs j
     WHERE j.id = ANY ($1::uuid[]) AND j.status::text IN ('COMPLETED', 'DEAD_LETTERED', 'CANCELED')
@@ -45,7 +45,7 @@ SET status = 'PENDING', uncharged = j.attempts, crashes = 0, completed_at = NULL
     result = NULL, progress = NULL, checkpoint = NULL, ran_by = NULL, unique_until = NULL,
     expires_at = CASE WHEN j.expires_at > coalesce($2, clock_timestamp()) THEN j.expires_at END
 FROM target t WHERE j.id = t.id AND j.status::text IN ('COMPLETED', 'DEAD_LETTERED', 'CANCELED')
-RETURNING uuid_send(j.id) AS id, j.topic, j.priority, date_part('epoch', j.next_run_at) AS due_s, t.status = 'COMPLETED' AS had_completed;
+RETURNING uuid_send(j.id) AS id, j.topic, j.priority, date_part('epoch', j.next_run_at) AS due_s, j.group_key, t.status = 'COMPLETED' AS had_completed;
 
 
 -- name: delete_jobs :many
@@ -70,7 +70,7 @@ SELECT uuid_send(g.id) AS id FROM gone g;
 --          dispatchers claim there. Jobs that are due later or held back stay so; jobs with these values already are left alone.
 -- Args:    $1 ids uuid[], $2 topic or NULL, $3 priority smallint or NULL (each NULL: it stays), $4 now
 -- Guard:   status, locked in id order first and tested again in the UPDATE: a claim or cancel that comes first wins.
--- Returns: id, topic and priority before; and for moved jobs the new ones, and when they are due (Unix seconds).
+-- Returns: id, topic and priority before; and for moved jobs the new ones, when they are due (Unix seconds), and the group.
 WITH target AS (
     SELECT j.id, j.topic, j.priority FROM pulse.jobs j
     WHERE j.id = ANY ($1::uuid[]) AND j.status::text IN ('PENDING', 'RETRYING')
@@ -82,9 +82,9 @@ WITH target AS (
     FROM target t
     WHERE j.id = t.id AND j.status::text IN ('PENDING', 'RETRYING')
       AND (j.topic, j.priority) IS DISTINCT FROM (coalesce($2, j.topic), coalesce($3, j.priority))
-    RETURNING j.id, j.topic, j.priority, j.next_run_at
+    RETURNING j.id, j.topic, j.priority, j.next_run_at, j.group_key
 )
-SELECT uuid_send(t.id) AS id, t.topic AS old_topic, t.priority AS old_priority, c.topic, c.priority, date_part('epoch', c.next_run_at) AS due_s
+SELECT uuid_send(t.id) AS id, t.topic AS old_topic, t.priority AS old_priority, c.topic, c.priority, date_part('epoch', c.next_run_at) AS due_s, c.group_key
 FROM target t LEFT JOIN changed c ON c.id = t.id ORDER BY t.id;
 
 

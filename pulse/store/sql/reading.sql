@@ -1,4 +1,4 @@
--- Reading jobs: one, lists of them, how many there are, and why one does not run.
+-- Reading jobs: one, lists of them, and how many there are.
 
 
 -- name: get_job :one
@@ -8,7 +8,7 @@
 SELECT uuid_send(j.id) AS id, j.topic, j.name, j.args::text AS args, j.status::text AS status, j.priority, j.attempts, j.uncharged,
     j.max_attempts, j.crashes, j.submitted_at, j.next_run_at, j.started_at, j.completed_at, j.occurrence, j.expires_at, j.timeout_s, j.locked_by,
     j.ran_by, j.lease_until, j.progress::text AS progress, j.result::text AS result, j.last_error, uuid_send(j.schedule_id) AS schedule_id,
-    j.unique_key, j.unique_until,
+    j.group_key, j.unique_key, j.unique_until,
     ARRAY(
         SELECT ROW(uuid_send(a.job_id), a.attempt, a.worker, a.started_at, a.ended_at, a.outcome, a.error, a.exit_code,
             a.progress::text, a.cpu_s, a.peak_rss_bytes, a.stack)
@@ -30,65 +30,6 @@ FROM pulse.jobs j WHERE j.id = $1;
 SELECT uuid_send(a.job_id) AS job_id, a.attempt, a.worker, a.started_at, a.ended_at, a.outcome, a.error, a.exit_code,
     a.progress::text AS progress, a.cpu_s, a.peak_rss_bytes, a.stack
 FROM pulse.attempts a WHERE a.job_id = $1 ORDER BY a.ended_at, a.attempt;
-
-
--- name: why_job :one
--- What:    all facts in the database about why a job does not run, in one snapshot.
--- Args:    $1 id uuid, $2 limit int (most jobs to count), $3 the asking server's host, $4 now
--- Guard:   none: reads. The jobs before it are counted up to the limit: levels by two descents each, jobs by a range of the
---          claim index from its start, so that a million waiting jobs cost no more than a thousand.
--- Returns: the job, without args and result; whether it is set aside; its newest attempt, if that left a row; pauses; the schedule's
---          last job if this one is held back; its handler and the hosts; how many due jobs of its topic come before it, if it has no group: of a
---          higher priority, or due earlier at the same one. Or nothing.
-WITH RECURSIVE job AS MATERIALIZED (
-    SELECT j.id, j.topic, j.name, j.status::text AS status, j.priority, j.attempts, j.uncharged, j.max_attempts, j.crashes, j.submitted_at,
-           j.next_run_at, j.started_at, j.completed_at, j.expires_at, j.lease_until, j.occurrence, j.locked_by, j.schedule_id,
-           j.unique_key, j.unique_until, j.group_key, left(j.last_error, 500) AS last_error, coalesce($4, clock_timestamp()) AS now,
-           j.status = 'PENDING' AND j.schedule_id IS NOT NULL AND j.next_run_at = '9999-12-30 00:00+00' AS held
-    FROM pulse.jobs j WHERE j.id = $1
-), levels AS (
-    SELECT b.topic, (
-        SELECT q.priority FROM pulse.jobs q WHERE q.topic = b.topic AND q.group_key IS NULL AND q.status IN ('PENDING', 'RETRYING')
-        ORDER BY q.priority DESC LIMIT 1) AS priority
-    FROM job b WHERE b.status IN ('PENDING', 'RETRYING') AND b.group_key IS NULL AND b.next_run_at <= b.now
-    UNION ALL
-    SELECT l.topic, (
-        SELECT q.priority FROM pulse.jobs q WHERE q.topic = l.topic AND q.group_key IS NULL AND q.status IN ('PENDING', 'RETRYING')
-        AND q.priority < l.priority ORDER BY q.priority DESC LIMIT 1)
-    FROM levels l WHERE l.priority > (SELECT b.priority FROM job b)
-)
-SELECT uuid_send(b.id) AS id, b.topic, b.name, b.status, b.priority, b.attempts, b.uncharged, b.max_attempts, b.crashes, b.submitted_at,
-    b.next_run_at, b.started_at, b.completed_at, b.expires_at, b.lease_until, b.locked_by, b.last_error, b.now, b.held, b.unique_key,
-    b.unique_until,
-    a.outcome, left(a.error, 500) AS attempt_error, a.ended_at, a.worker,
-    e.paused_at AS all_paused_at, e.paused_by AS all_paused_by, e.paused_until AS all_paused_until, e.reason AS all_reason,
-    t.paused_at, t.paused_by, t.paused_until, t.reason,
-    uuid_send(l.id) AS last_job_id, l.status::text AS last_job_status,
-    (SELECT count(*) FROM (
-        SELECT FROM pulse.jobs q WHERE b.held AND q.schedule_id = b.schedule_id AND q.status = 'PENDING'
-        AND q.next_run_at = '9999-12-30 00:00+00' AND q.occurrence < b.occurrence LIMIT $2) AS o) AS held_before,
-    h.topic AS handler_topic, h.seen_at AS handler_seen_at,
-    x.since AS aside_since, x.next_try_at = 'infinity' AS aside_for_good, x.sqlstate AS aside_sqlstate, x.statement AS aside_statement,
-    left(x.error, 500) AS aside_error,
-    (SELECT max(o.seen_at) FROM pulse.hosts o
-     WHERE o.host = split_part(coalesce(b.locked_by, a.worker), '/', 1)
-       AND o.boot = split_part(coalesce(b.locked_by, a.worker), '/', 2)) AS host_seen_at,
-    (SELECT count(DISTINCT o.host) FROM pulse.hosts o WHERE o.host <> $3 AND o.seen_at > b.now - interval '1 minute') AS other_hosts,
-    (SELECT count(*) FROM (
-        SELECT FROM levels v CROSS JOIN LATERAL (
-            SELECT FROM pulse.jobs q
-            WHERE q.topic = v.topic AND q.priority = v.priority AND q.group_key IS NULL AND q.status IN ('PENDING', 'RETRYING')
-              AND q.next_run_at <= CASE WHEN v.priority = b.priority THEN b.next_run_at - interval '1 microsecond' ELSE b.now END
-            ORDER BY q.next_run_at LIMIT $2) AS f
-        LIMIT $2) AS o) AS before
-FROM job b
-LEFT JOIN pulse.attempts a ON a.job_id = b.id AND a.attempt = b.attempts AND b.attempts > 0
-LEFT JOIN pulse.dispatch_control e ON e.topic = '' AND coalesce(e.paused_until > b.now, true)
-LEFT JOIN pulse.dispatch_control t ON t.topic = b.topic AND coalesce(t.paused_until > b.now, true)
-LEFT JOIN pulse.schedules s ON s.id = b.schedule_id AND b.held
-LEFT JOIN pulse.jobs l ON l.id = s.last_job_id
-LEFT JOIN pulse.handlers h ON h.name = b.name
-LEFT JOIN pulse.set_aside x ON x.job_id = b.id;
 
 
 -- name: list_limits :one
@@ -125,36 +66,36 @@ SELECT uuid_send(w.id) AS id, w.submitted_at, w.is_wanted, w.place FROM (
        ) IS NOT TRUE)
        AND ($1 = 'others' OR get_byte(uuid_send(j.id), 6) >> 4 = 7) AS is_wanted
     FROM (
-        (SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.uncharged, j.next_run_at
+        (SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.uncharged, greatest(j.next_run_at, j.run_after) AS next_run_at
          FROM pulse.jobs j WHERE $1 = 'ids' AND NOT $2 AND j.id >= $3 AND j.id < $4
          ORDER BY j.id DESC LIMIT $9)
         UNION ALL
-        (SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.uncharged, j.next_run_at
+        (SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.uncharged, greatest(j.next_run_at, j.run_after) AS next_run_at
          FROM pulse.jobs j WHERE $1 = 'ids' AND $2 AND j.id >= $3 AND j.id < $4
          ORDER BY j.id LIMIT $9)
         UNION ALL
-        (SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.uncharged, j.next_run_at
+        (SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.uncharged, greatest(j.next_run_at, j.run_after) AS next_run_at
          FROM pulse.jobs j WHERE $1 = 'dead' AND NOT $2 AND j.status = 'DEAD_LETTERED' AND j.id >= $3 AND j.id < $4
          ORDER BY j.id DESC LIMIT $9)
         UNION ALL
-        (SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.uncharged, j.next_run_at
+        (SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.uncharged, greatest(j.next_run_at, j.run_after) AS next_run_at
          FROM pulse.jobs j WHERE $1 = 'dead' AND $2 AND j.status = 'DEAD_LETTERED' AND j.id >= $3 AND j.id < $4
          ORDER BY j.id LIMIT $9)
         UNION ALL
-        (SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.uncharged, j.next_run_at
+        (SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.uncharged, greatest(j.next_run_at, j.run_after) AS next_run_at
          FROM pulse.jobs j WHERE $1 = 'canceled' AND NOT $2 AND j.status = 'CANCELED' AND j.id >= $3 AND j.id < $4
          ORDER BY j.id DESC LIMIT $9)
         UNION ALL
-        (SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.uncharged, j.next_run_at
+        (SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.uncharged, greatest(j.next_run_at, j.run_after) AS next_run_at
          FROM pulse.jobs j WHERE $1 = 'canceled' AND $2 AND j.status = 'CANCELED' AND j.id >= $3 AND j.id < $4
          ORDER BY j.id LIMIT $9)
         UNION ALL
-        (SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.uncharged, j.next_run_at
+        (SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.uncharged, greatest(j.next_run_at, j.run_after) AS next_run_at
          FROM pulse.jobs j WHERE $1 = 'others' AND NOT $2 AND (get_byte(uuid_send(j.id), 6) >> 4 <> 7 OR j.id >= '04000000-0000-0000-0000-000000000000')
            AND (j.submitted_at, j.id) >= ($5, $6) AND (j.submitted_at, j.id) < ($7, $8)
          ORDER BY j.submitted_at DESC, j.id DESC LIMIT $9)
         UNION ALL
-        (SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.uncharged, j.next_run_at
+        (SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.uncharged, greatest(j.next_run_at, j.run_after) AS next_run_at
          FROM pulse.jobs j WHERE $1 = 'others' AND $2 AND (get_byte(uuid_send(j.id), 6) >> 4 <> 7 OR j.id >= '04000000-0000-0000-0000-000000000000')
            AND (j.submitted_at, j.id) >= ($5, $6) AND (j.submitted_at, j.id) < ($7, $8)
          ORDER BY j.submitted_at, j.id LIMIT $9)
@@ -165,38 +106,38 @@ WHERE coalesce(w.is_wanted, false) OR w.place = $9 LIMIT $10;
 
 -- fragment: small_part
 -- What:    at most $2 rows of one part of the table that an index covers.
-(SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.uncharged, j.next_run_at
+(SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.uncharged, greatest(j.next_run_at, j.run_after) AS next_run_at
  FROM pulse.jobs j WHERE $1 = 'running' AND j.status = 'RUNNING' LIMIT $2)
 UNION ALL
-(SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.uncharged, j.next_run_at
+(SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.uncharged, greatest(j.next_run_at, j.run_after) AS next_run_at
  FROM pulse.jobs j WHERE $1 = 'waiting' AND $4::text IS NULL AND j.group_key IS NULL AND j.status IN ('PENDING', 'RETRYING') LIMIT $2)
 UNION ALL
-(SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.uncharged, j.next_run_at
+(SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.uncharged, greatest(j.next_run_at, j.run_after) AS next_run_at
  FROM pulse.jobs j WHERE $1 = 'waiting' AND $4::text IS NULL AND
  -- :include waits_in_group
  LIMIT $2)
 UNION ALL
-(SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.uncharged, j.next_run_at
+(SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.uncharged, greatest(j.next_run_at, j.run_after) AS next_run_at
  FROM pulse.jobs j WHERE $1 = 'waiting' AND j.topic = $4 AND j.group_key IS NULL AND j.status IN ('PENDING', 'RETRYING') LIMIT $2)
 UNION ALL
-(SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.uncharged, j.next_run_at
+(SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.uncharged, greatest(j.next_run_at, j.run_after) AS next_run_at
  FROM pulse.jobs j WHERE $1 = 'waiting' AND j.topic = $4 AND
  -- :include waits_in_group
  LIMIT $2)
 UNION ALL
-(SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.uncharged, j.next_run_at
+(SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.uncharged, greatest(j.next_run_at, j.run_after) AS next_run_at
  FROM pulse.jobs j WHERE $1 = 'dead' AND j.status = 'DEAD_LETTERED' LIMIT $2)
 UNION ALL
-(SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.uncharged, j.next_run_at
+(SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.uncharged, greatest(j.next_run_at, j.run_after) AS next_run_at
  FROM pulse.jobs j WHERE $1 = 'canceled' AND j.status = 'CANCELED' LIMIT $2)
 UNION ALL
-(SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.uncharged, j.next_run_at
+(SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.uncharged, greatest(j.next_run_at, j.run_after) AS next_run_at
  FROM pulse.jobs j WHERE $1 = 'schedule' AND j.schedule_id = $6 LIMIT $2)
 UNION ALL
-(SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.uncharged, j.next_run_at
+(SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.uncharged, greatest(j.next_run_at, j.run_after) AS next_run_at
  FROM pulse.jobs j WHERE $1 = 'prefix' AND j.id BETWEEN $9 AND $10 LIMIT $2)
 UNION ALL
-(SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.uncharged, j.next_run_at
+(SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by, j.uncharged, greatest(j.next_run_at, j.run_after) AS next_run_at
  FROM pulse.jobs j WHERE $1 = 'newest' ORDER BY j.id DESC LIMIT $2)
 
 
@@ -281,7 +222,7 @@ ORDER BY g.number DESC, g.newest DESC;
 SELECT uuid_send(j.id) AS id, j.topic, j.name, j.args::text AS args, j.status::text AS status, j.priority, j.attempts, j.uncharged,
     j.max_attempts, j.crashes, j.submitted_at, j.next_run_at, j.started_at, j.completed_at, j.occurrence, j.expires_at, j.timeout_s, j.locked_by,
     j.ran_by, j.lease_until, j.progress::text AS progress, j.result::text AS result, j.last_error, uuid_send(j.schedule_id) AS schedule_id,
-    j.unique_key, j.unique_until
+    j.group_key, j.unique_key, j.unique_until
 FROM pulse.jobs j WHERE j.id = ANY ($1::uuid[]);
 
 
@@ -290,7 +231,7 @@ FROM pulse.jobs j WHERE j.id = ANY ($1::uuid[]);
 SELECT uuid_send(j.id) AS id, j.topic, j.name, j.status::text AS status, j.priority, j.attempts, j.uncharged,
     j.max_attempts, j.crashes, j.submitted_at, j.next_run_at, j.started_at, j.completed_at, j.occurrence, j.expires_at, j.timeout_s, j.locked_by,
     j.ran_by, j.lease_until, uuid_send(j.schedule_id) AS schedule_id,
-    j.unique_key, j.unique_until
+    j.group_key, j.unique_key, j.unique_until
 FROM pulse.jobs j WHERE j.id = ANY ($1::uuid[]);
 
 
@@ -340,7 +281,7 @@ WHERE c.oid = 'pulse.jobs'::regclass AND p.schemaname = 'pulse' AND p.tablename 
 CASE WHEN
      -- :include is_unhandled
      THEN 'unhandled'
-     WHEN j.next_run_at <= c.at THEN 'ready'
+     WHEN greatest(j.next_run_at, j.run_after) <= c.at THEN 'ready'
      WHEN j.status = 'RETRYING' THEN 'retrying'
      ELSE 'scheduled' END AS kind
 
@@ -352,7 +293,7 @@ CASE WHEN
 --          retrying (due later, for the first time and again), unhandled (given back twice or more: no worker has their handler),
 --          running, oldest_s: since when the first ready job is due, NULL: there is none; now_s, Unix. One row at least.
 WITH clock AS MATERIALIZED (SELECT coalesce($3, clock_timestamp()) AS at), waiting AS MATERIALIZED (
-    SELECT j.topic, j.next_run_at, 
+    SELECT j.topic, greatest(j.next_run_at, j.run_after) AS next_run_at, 
         -- :include waiting_kind
     FROM clock c, (
         (SELECT j.* FROM pulse.jobs j WHERE j.group_key IS NULL AND j.status IN ('PENDING', 'RETRYING') LIMIT $1)
@@ -386,8 +327,8 @@ FROM clock c LEFT JOIN ranked r ON true GROUP BY 1, c.at;
 
 -- name: sample_waiting :many
 -- What:    waiting jobs by topic, if there are too many to count: estimated from some pages of the table, always the same ones.
---          The largest topics, and the named ones, are counted up to $4 jobs, and their levels show how long the first job has
---          waited.
+--          The largest topics, and the named ones, are counted up to $4 jobs; these and their levels show how long the first job
+--          has waited: of jobs of groups, that of those that were counted.
 -- Args:    $1 pages float8, $2 topics int: how many to list by name, $3 names text[], $4 rows bigint: how many to count of each,
 --          $5 now
 -- Guard:   none: reads.   Returns: as above, without running.
@@ -411,11 +352,12 @@ WITH RECURSIVE clock AS MATERIALIZED (
     UNION
     SELECT n.topic FROM unnest($3::text[]) AS n(topic)
 ), looked AS (
-    SELECT l.topic, p.ready, p.scheduled, p.retrying, p.unhandled, p.number < $4 AS is_exact
+    SELECT l.topic, p.ready, p.scheduled, p.retrying, p.unhandled, p.number < $4 AS is_exact, p.oldest
     FROM large l CROSS JOIN clock c CROSS JOIN LATERAL (
         SELECT count(*) AS number, count(*) FILTER (WHERE q.kind = 'ready') AS ready, count(*) FILTER (WHERE q.kind = 'scheduled') AS scheduled,
-               count(*) FILTER (WHERE q.kind = 'retrying') AS retrying, count(*) FILTER (WHERE q.kind = 'unhandled') AS unhandled
-        FROM (SELECT 
+               count(*) FILTER (WHERE q.kind = 'retrying') AS retrying, count(*) FILTER (WHERE q.kind = 'unhandled') AS unhandled,
+               min(q.due_at) FILTER (WHERE q.kind = 'ready') AS oldest
+        FROM (SELECT greatest(j.next_run_at, j.run_after) AS due_at,
                   -- :include waiting_kind
               FROM (
                   (SELECT j.* FROM pulse.jobs j WHERE j.topic = l.topic AND j.group_key IS NULL AND j.status IN ('PENDING', 'RETRYING') LIMIT $4)
@@ -437,7 +379,7 @@ WITH RECURSIVE clock AS MATERIALIZED (
            CASE WHEN k.is_exact THEN k.scheduled ELSE greatest(k.scheduled, g.scheduled) END AS scheduled,
            CASE WHEN k.is_exact THEN k.retrying ELSE greatest(k.retrying, g.retrying) END AS retrying,
            CASE WHEN k.is_exact THEN k.unhandled ELSE greatest(k.unhandled, g.unhandled) END AS unhandled,
-           (SELECT min(v.next_run_at) FROM levels v WHERE v.topic = k.topic AND v.next_run_at <= c.at) AS oldest
+           least(k.oldest, (SELECT min(v.next_run_at) FROM levels v WHERE v.topic = k.topic AND v.next_run_at <= c.at)) AS oldest
     FROM clock c, looked k LEFT JOIN guessed g ON g.topic = k.topic
     UNION ALL
     SELECT g.topic, false, g.ready, g.scheduled, g.retrying, g.unhandled, NULL

@@ -5,12 +5,13 @@
 -- What:    a new schedule.
 -- Args:    $1 id uuid, $2 name, $3 topic, $4 args text, $5 kind, $6 cron, $7 timezone, $8 every_s, $9 run_at, $10 next_run_at,
 --          $11 priority, $12 max_attempts, $13 timeout_s, $14 following_run_at, $15 starts_at, $16 ends_at, $17 jitter_s,
---          $18 catch_up, $19 overlap, $20 key, $21 declared_by, $22 unique_key, $23 unique_until, $24 on_conflict
+--          $18 catch_up, $19 overlap, $20 key, $21 declared_by, $22 unique_key, $23 unique_until, $24 on_conflict,
+--          $25 group_key
 -- Guard:   the primary key and the key: nothing is returned when one of them exists.   Returns: id.
 INSERT INTO pulse.schedules AS s (id, name, topic, args, kind, cron, timezone, every_s, run_at, next_run_at, priority, max_attempts,
     timeout_s, following_run_at, starts_at, ends_at, jitter_s, catch_up, overlap, key, declared_by, unique_key, unique_until, on_conflict,
-    reckon)
-VALUES ($1, $2, $3, $4::text::jsonb, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24,
+    group_key, reckon)
+VALUES ($1, $2, $3, $4::text::jsonb, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25,
     $5 = 'cron' AND $10::timestamptz IS NOT NULL AND $14::timestamptz IS NULL)
 ON CONFLICT DO NOTHING
 RETURNING uuid_send(s.id) AS id;
@@ -18,17 +19,17 @@ RETURNING uuid_send(s.id) AS id;
 
 -- name: update_schedule :one
 -- What:    change a schedule; its cursor stays unless its times change.
--- Args:    as create_schedule, and $25 revision int that was read, $26 moved boolean: whether next and following are set
+-- Args:    as create_schedule, and $26 revision int that was read, $27 moved boolean: whether next and following are set
 -- Guard:   the revision: of two changes at once the second gets no row, and reads again.   Returns: id.
 UPDATE pulse.schedules s
 SET name = $2, topic = $3, args = $4::text::jsonb, kind = $5, cron = $6, timezone = $7, every_s = $8, run_at = $9, priority = $11,
     max_attempts = $12, timeout_s = $13, starts_at = $15, ends_at = $16, jitter_s = $17, catch_up = $18, overlap = $19, key = $20,
-    declared_by = $21, unique_key = $22, unique_until = $23, on_conflict = $24, undeclared_at = NULL, revision = s.revision + 1,
-    error = NULL,
-    next_run_at = CASE WHEN $26 THEN $10 ELSE s.next_run_at END,
-    following_run_at = CASE WHEN $26 THEN $14 ELSE s.following_run_at END,
-    reckon = CASE WHEN $26 THEN $10::timestamptz IS NOT NULL AND $14::timestamptz IS NULL ELSE s.reckon OR s.error IS NOT NULL END
-WHERE s.id = $1 AND s.revision = $25
+    declared_by = $21, unique_key = $22, unique_until = $23, on_conflict = $24, group_key = $25, undeclared_at = NULL,
+    revision = s.revision + 1, error = NULL,
+    next_run_at = CASE WHEN $27 THEN $10 ELSE s.next_run_at END,
+    following_run_at = CASE WHEN $27 THEN $14 ELSE s.following_run_at END,
+    reckon = CASE WHEN $27 THEN $10::timestamptz IS NOT NULL AND $14::timestamptz IS NULL ELSE s.reckon OR s.error IS NOT NULL END
+WHERE s.id = $1 AND s.revision = $26
 RETURNING uuid_send(s.id) AS id;
 
 
@@ -37,7 +38,7 @@ RETURNING uuid_send(s.id) AS id;
 SELECT uuid_send(s.id) AS id, s.name, s.topic, s.args::text AS args, s.kind, s.cron, s.timezone, s.every_s, s.run_at, s.next_run_at,
     s.last_run_at, s.paused, s.priority, s.max_attempts, s.timeout_s, s.created_at, s.due_at, s.following_run_at, s.starts_at,
     s.ends_at, s.jitter_s, s.catch_up, s.overlap, s.key, s.declared_by, s.undeclared_at, s.waiting, s.error, s.revision,
-    s.unique_key, s.unique_until, s.on_conflict, s.skipped_at, uuid_send(s.skipped_for) AS skipped_for
+    s.group_key, s.unique_key, s.unique_until, s.on_conflict, s.skipped_at, uuid_send(s.skipped_for) AS skipped_for
 FROM pulse.schedules s WHERE s.id = $1;
 
 
@@ -47,7 +48,7 @@ FROM pulse.schedules s WHERE s.id = $1;
 SELECT uuid_send(s.id) AS id, s.name, s.topic, s.args::text AS args, s.kind, s.cron, s.timezone, s.every_s, s.run_at, s.next_run_at,
     s.last_run_at, s.paused, s.priority, s.max_attempts, s.timeout_s, s.created_at, s.due_at, s.following_run_at, s.starts_at,
     s.ends_at, s.jitter_s, s.catch_up, s.overlap, s.key, s.declared_by, s.undeclared_at, s.waiting, s.error, s.revision,
-    s.unique_key, s.unique_until, s.on_conflict, s.skipped_at, uuid_send(s.skipped_for) AS skipped_for
+    s.group_key, s.unique_key, s.unique_until, s.on_conflict, s.skipped_at, uuid_send(s.skipped_for) AS skipped_for
 FROM pulse.schedules s
 WHERE $1::timestamptz IS NULL OR (s.created_at, s.id) < ($1, $2::uuid)
 ORDER BY s.created_at DESC, s.id DESC LIMIT $3;
@@ -161,12 +162,14 @@ WITH due AS (
         skipped_for = CASE WHEN d.verdict IN ('skipped', 'full') THEN s.last_job_id ELSE s.skipped_for END,
         waiting = s.waiting + (d.verdict = 'held')::int
     FROM judged d WHERE s.id = d.id AND s.next_run_at = d.next_run_at AND s.revision = d.revision AND NOT s.paused
-    RETURNING s.id, s.name, s.args, s.topic, s.priority, s.max_attempts, s.timeout_s, d.occurrence, d.job_id, d.there_id, d.verdict,
+    RETURNING s.id, s.name, s.args, s.topic, s.priority, s.max_attempts, s.timeout_s, s.group_key, d.occurrence, d.job_id, d.there_id, d.verdict,
         CASE WHEN d.overlap = 'cancel' AND d.verdict = 'fired' THEN d.last_job_id END AS old_job_id
 ), put AS (
-    INSERT INTO pulse.jobs AS j (id, name, args, priority, submitted_at, next_run_at, schedule_id, occurrence, topic, max_attempts, timeout_s)
+    INSERT INTO pulse.jobs AS j (id, name, args, priority, submitted_at, next_run_at, schedule_id, occurrence, group_key, topic, max_attempts,
+        timeout_s)
     SELECT d.job_id, d.name, d.args, d.priority, coalesce($9, clock_timestamp()),
            CASE WHEN d.verdict = 'held' THEN '9999-12-30 00:00+00' ELSE coalesce($9, clock_timestamp()) END, d.id, d.occurrence,
+           d.group_key,
            -- :include resolved_options
     FROM moved d
     -- :include option_sources
@@ -207,17 +210,17 @@ SELECT set_config('lock_timeout', $1, true);
 -- Returns: verdict (fired, replaced, skipped, passed), and the topic and priority of the job that was inserted or changed. No row:
 --          nothing was moved.
 WITH due AS (
-    SELECT s.id, s.next_run_at, s.revision, s.name, s.args, s.topic, s.priority, s.max_attempts, s.timeout_s, s.unique_key, s.unique_until,
-           s.on_conflict, $4::timestamptz AS occurrence, pulse.uuid7() AS job_id,
+    SELECT s.id, s.next_run_at, s.revision, s.name, s.args, s.topic, s.priority, s.max_attempts, s.timeout_s, s.group_key, s.unique_key,
+           s.unique_until, s.on_conflict, $4::timestamptz AS occurrence, pulse.uuid7() AS job_id,
            (SELECT x.id FROM pulse.jobs x WHERE x.schedule_id = s.id AND x.occurrence = $4 LIMIT 1) AS there_id
     FROM pulse.schedules s
     WHERE s.id = $1 AND s.next_run_at = $2 AND s.revision = $3 AND NOT s.paused
     FOR UPDATE OF s
 ), put AS (
-    INSERT INTO pulse.jobs AS j (id, name, args, priority, submitted_at, next_run_at, schedule_id, occurrence, unique_key, unique_until,
-        topic, max_attempts, timeout_s)
+    INSERT INTO pulse.jobs AS j (id, name, args, priority, submitted_at, next_run_at, schedule_id, occurrence, group_key, unique_key,
+        unique_until, topic, max_attempts, timeout_s)
     SELECT d.job_id, d.name, d.args, d.priority, coalesce($7, clock_timestamp()), coalesce($7, clock_timestamp()), d.id, d.occurrence,
-           d.unique_key, coalesce(d.unique_until, 'end'),
+           d.group_key, d.unique_key, coalesce(d.unique_until, 'end'),
            -- :include resolved_options
     FROM due d
     -- :include option_sources

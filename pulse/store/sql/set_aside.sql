@@ -22,7 +22,7 @@ SELECT uuid_send(n.job_id) AS id FROM noted n WHERE n.tries = 1;
 -- What:    the next job to try by itself; the others come before it is tried again.
 -- Args:    $1 pause_s float8 until its next turn
 -- Guard:   SKIP LOCKED: of several servers one tries it.
--- Returns: id, status (NULL: it is gone), topic, priority, due time (Unix), whether it has expired: no claim takes it any more, the
+-- Returns: id, status (NULL: it is gone), topic, group, priority, due time (Unix), whether it has expired: no claim takes it any more, the
 --          statement that was refused, its SQLSTATE; or nothing.
 WITH mine AS (
     SELECT s.job_id FROM pulse.set_aside s WHERE s.next_try_at <= clock_timestamp()
@@ -31,14 +31,14 @@ WITH mine AS (
 UPDATE pulse.set_aside s SET next_try_at = clock_timestamp() + $1 * interval '1 second', tries = s.tries + 1
 FROM mine m LEFT JOIN pulse.jobs j ON j.id = m.job_id
 WHERE s.job_id = m.job_id
-RETURNING uuid_send(s.job_id) AS id, j.status::text AS status, j.topic, j.priority, date_part('epoch', j.next_run_at) AS due_s,
+RETURNING uuid_send(s.job_id) AS id, j.status::text AS status, j.topic, j.group_key, j.priority, date_part('epoch', j.next_run_at) AS due_s,
     j.expires_at <= clock_timestamp() AS expired, s.statement, s.sqlstate;
 
 
 -- name: readmit_like :exec
 -- What:    try jobs again at once whose claim was refused with a SQLSTATE that no longer occurs for another job.   Args: $1 SQLSTATE text
 -- Guard:   jobs that an operator set aside, and jobs whose report is refused, stay so.   Returns: nothing.
-DELETE FROM pulse.set_aside s WHERE s.sqlstate = $1 AND s.statement = 'claim_jobs' AND s.next_try_at <> 'infinity';
+DELETE FROM pulse.set_aside s WHERE s.sqlstate = $1 AND s.statement IN ('claim_jobs', 'claim_limited') AND s.next_try_at <> 'infinity';
 
 
 -- name: readmit_jobs :exec
@@ -82,8 +82,8 @@ SELECT uuid_send(g.id) AS id FROM gone g;
 -- name: claimable_jobs :many
 -- What:    the jobs that a claim would look at, to find the one for which it fails: no column is read that may be corrupt.
 -- Args:    $1 topics text[] of a full claim, $2 limit int, $3 level topics text[], $4 level priorities smallint[], $5 from when
---          float8[] (all as for claim_jobs), $6 now
--- Guard:   none: reads.   Returns: id, topic, priority, due time (Unix), in the order in which they are served.
+--          float8[] (all as for claim_jobs), $6 now, $7 groups text[] of the levels (as for claim_limited; beyond its end: none)
+-- Guard:   none: reads.   Returns: id, topic, group, priority, due time (Unix), in the order in which they are served.
 WITH RECURSIVE found AS (
     SELECT t.topic, (
         SELECT j.priority FROM pulse.jobs j WHERE j.topic = t.topic AND j.group_key IS NULL AND j.status IN ('PENDING', 'RETRYING')
@@ -95,17 +95,24 @@ WITH RECURSIVE found AS (
         AND j.priority < l.priority ORDER BY j.priority DESC LIMIT 1)
     FROM found l WHERE l.priority IS NOT NULL
 ), levels AS (
-    SELECT f.topic, f.priority, '-infinity'::timestamptz AS from_at FROM found f WHERE f.priority IS NOT NULL
+    SELECT f.topic, NULL AS group_key, f.priority, '-infinity'::timestamptz AS from_at FROM found f WHERE f.priority IS NOT NULL
     UNION ALL
-    SELECT k.topic, k.priority, coalesce(to_timestamp(k.from_s), coalesce($6, now()) - interval '5 seconds')
-    FROM unnest($3::text[], $4::smallint[], $5::float8[]) AS k(topic, priority, from_s)
+    SELECT k.topic, k.group_key, k.priority, coalesce(to_timestamp(k.from_s), coalesce($6, now()) - interval '5 seconds')
+    FROM unnest($3::text[], $4::smallint[], $5::float8[], $7::text[]) AS k(topic, priority, from_s, group_key)
 )
-SELECT uuid_send(p.id) AS id, l.topic, l.priority, date_part('epoch', p.next_run_at) AS due_s
+SELECT uuid_send(p.id) AS id, l.topic, l.group_key, l.priority, date_part('epoch', p.next_run_at) AS due_s
 FROM levels l
 CROSS JOIN LATERAL (
-    SELECT j.id, j.next_run_at FROM pulse.jobs j
-    WHERE j.topic = l.topic AND j.priority = l.priority AND j.group_key IS NULL AND j.status IN ('PENDING', 'RETRYING')
-      AND j.next_run_at >= l.from_at AND j.next_run_at <= coalesce($6, now())
-      AND j.id <> ALL (ARRAY(SELECT s.job_id FROM pulse.set_aside s))
-    ORDER BY j.next_run_at LIMIT $2) AS p
+    (SELECT j.id, j.next_run_at FROM pulse.jobs j
+     WHERE l.group_key IS NULL AND j.topic = l.topic AND j.priority = l.priority AND j.group_key IS NULL
+       AND j.status IN ('PENDING', 'RETRYING') AND j.next_run_at >= l.from_at AND j.next_run_at <= coalesce($6, now())
+       AND j.id <> ALL (ARRAY(SELECT s.job_id FROM pulse.set_aside s))
+     ORDER BY j.next_run_at LIMIT $2)
+    UNION ALL
+    (SELECT j.id, j.next_run_at FROM pulse.jobs j
+     WHERE j.topic = l.topic AND j.group_key = l.group_key AND j.priority = l.priority AND
+           -- :include waits_in_group
+       AND j.next_run_at >= l.from_at AND j.next_run_at <= coalesce($6, now())
+       AND j.id <> ALL (ARRAY(SELECT s.job_id FROM pulse.set_aside s))
+     ORDER BY j.next_run_at LIMIT $2)) AS p
 ORDER BY l.priority DESC, p.next_run_at LIMIT $2;

@@ -99,13 +99,15 @@ SELECT pulse.set_topic($1, $2::text::jsonb);
 
 -- name: get_topic :many
 -- What:    the policies of a topic and of the server.   Args: $1 topic.   Guard: none: reads.   Returns: the rows that there are.
-SELECT t.topic, t.max_attempts, t.max_crashes, t.timeout_s, t.stall_s, t.lease_s, t.retention_s, t.retention_dead_s, t.ageing_s, t.backoff
+SELECT t.topic, t.max_attempts, t.max_crashes, t.timeout_s, t.stall_s, t.lease_s, t.retention_s, t.retention_dead_s, t.ageing_s, t.backoff,
+    t.limit_name AS limit
 FROM pulse.topics t WHERE t.topic IN ($1, '');
 
 
 -- name: list_topics :many
 -- What:    a page of policies, by topic.   Args: $1 after topic or NULL, $2 limit int.   Guard: none: reads.   Returns: the rows, in order.
-SELECT t.topic, t.max_attempts, t.max_crashes, t.timeout_s, t.stall_s, t.lease_s, t.retention_s, t.retention_dead_s, t.ageing_s, t.backoff
+SELECT t.topic, t.max_attempts, t.max_crashes, t.timeout_s, t.stall_s, t.lease_s, t.retention_s, t.retention_dead_s, t.ageing_s, t.backoff,
+    t.limit_name AS limit
 FROM pulse.topics t WHERE $1::text IS NULL OR t.topic > $1 ORDER BY t.topic LIMIT $2;
 
 
@@ -145,16 +147,52 @@ SELECT pulse.unset_limit($1, $2) AS done;
 
 
 -- name: page_of_limits :many
--- What:    a page of limits, by name and group.
--- Args:    $1 after name or NULL, $2 after group, $3 limit int.   Guard: none: reads.
--- Returns: name, group_key (NULL: of all jobs), the options, and running: how many slots are taken, counted up to 1000.
+-- What:    a page of limits and of groups that differ, by name and group.
+-- Args:    $1 after name or NULL, $2 after group, $3 limit int, $4 name, $5 group ('': of all jobs): of these alone, or NULL, $6 now.
+-- Guard:   none: reads.
+-- Returns: name, group_key (NULL: of all jobs), the options, tokens (starts that are left now; NULL without a rate), running: how many slots
+--          are taken, of a group in all topics of the limit, counted up to 1000. Of all jobs: topics, those that go by the limit, 100 at
+--          most, declared_by, undeclared_at.
 SELECT x.name, nullif(x.group_key, '') AS group_key, x.concurrency, x.rate, x.burst, d.concurrency AS group_concurrency,
     d.rate AS group_rate, d.burst AS group_burst, d.sequence,
+    CASE WHEN x.rate IS NOT NULL THEN least(b.burst, coalesce(
+        x.tokens + greatest(extract(epoch FROM coalesce($6, clock_timestamp()) - x.tokens_at)::float8, 0) * x.rate, b.burst)) END AS tokens,
     CASE WHEN x.group_key = '' THEN (SELECT count(*) FROM (
-        SELECT FROM pulse.jobs j WHERE j.counted_by = x.name AND j.status = 'RUNNING' LIMIT 1000) AS n) END AS running
-FROM pulse.limits x LEFT JOIN pulse.limits d ON x.group_key = '' AND d.name = x.name AND d.group_key = '*'
+        SELECT FROM pulse.jobs j WHERE j.counted_by = x.name AND j.status = 'RUNNING' LIMIT 1000) AS n)
+    ELSE (SELECT count(*) FROM (
+        SELECT FROM unnest(w.topics) AS t CROSS JOIN LATERAL (
+            SELECT FROM pulse.jobs j WHERE j.topic = t AND j.group_key = x.group_key AND j.status = 'RUNNING' AND
+            -- :include part_of_groups
+            = 1 LIMIT 1000) AS r LIMIT 1000) AS n) END AS running,
+    CASE WHEN x.group_key = '' THEN w.topics[:100] END AS topics, x.declared_by, date_part('epoch', x.undeclared_at) AS undeclared_at
+FROM pulse.limits x
+LEFT JOIN pulse.limits d ON x.group_key = '' AND d.name = x.name AND d.group_key = '*'
+LEFT JOIN (SELECT t.limit_name, array_agg(t.topic ORDER BY t.topic) AS topics FROM pulse.topics t
+           WHERE t.limit_name IS NOT NULL GROUP BY t.limit_name) AS n ON n.limit_name = x.name
+CROSS JOIN LATERAL (SELECT coalesce(x.burst, greatest(ceil(x.rate), 1))::float8 AS burst) AS b
+CROSS JOIN LATERAL (
+    SELECT ARRAY(SELECT x.name WHERE NOT EXISTS (SELECT FROM pulse.topics t WHERE t.topic = x.name AND t.limit_name IS NOT NULL))
+           || coalesce(n.topics, '{}') AS topics) AS w
 WHERE (x.group_key = '' OR (x.group_key <> '*' AND num_nonnulls(x.concurrency, x.rate) > 0))
-  AND ($1::text IS NULL OR (x.name, x.group_key) > ($1, $2)) ORDER BY x.name, x.group_key LIMIT $3;
+  AND ($1::text IS NULL OR (x.name, x.group_key) > ($1, $2)) AND ($4::text IS NULL OR x.name = $4) AND ($5::text IS NULL OR x.group_key = $5)
+ORDER BY x.name, x.group_key LIMIT $3;
+
+
+-- name: declare_limit :exec
+-- What:    note that code declares a limit.   Args: $1 name, $2 by.   Guard: the primary key.   Returns: nothing.
+UPDATE pulse.limits x SET declared_by = $2, undeclared_at = NULL WHERE x.name = $1 AND x.group_key = '';
+
+
+-- name: undeclare_limits :many
+-- What:    mark limits that an application no longer declares; they stay until an operator unsets them.
+-- Args:    $1 declared_by text, $2 names text[] that it declares
+-- Guard:   those of this application alone, each once; locked in the order of names.   Returns: name.
+WITH gone AS (
+    SELECT x.name FROM pulse.limits x
+    WHERE x.group_key = '' AND x.declared_by = $1 AND x.undeclared_at IS NULL AND NOT x.name = ANY ($2::text[])
+    ORDER BY x.name FOR UPDATE
+)
+UPDATE pulse.limits x SET undeclared_at = clock_timestamp() FROM gone g WHERE x.name = g.name AND x.group_key = '' RETURNING x.name;
 
 
 -- name: forget_buckets :one

@@ -8,6 +8,7 @@ The pages of the dashboard.
 - gate: what is paused; pause and resume
 - job: one job: its attempts, and why it does not run
 - jobs: the list of jobs with its filters
+- limits: limits of concurrency and rate, and what differs for single groups
 - live: the event stream that refreshes open pages
 - login: login and logout
 - overview: the first page: problems, counts, the last hour

@@ -19,10 +19,10 @@ KINDS: Final = ("cron", "every", "at")
 _KEY_FIELDS: Final = ("unique", "unique_until", "on_conflict")
 FIELDS: Final = (
     "name", "kind", "cron", "timezone", "every", "at", "args", "topic", "priority", "max_attempts", "timeout_s",
-    "starts_at", "ends_at", "jitter_s", "catch_up", "overlap", *_KEY_FIELDS,
+    "starts_at", "ends_at", "jitter_s", "catch_up", "overlap", "group_key", *_KEY_FIELDS,
 )  # fmt: skip
 _UNSETTABLE: Final = frozenset(
-    {"topic", "timezone", "max_attempts", "timeout_s", "starts_at", "ends_at", "jitter_s", *_KEY_FIELDS}
+    {"topic", "timezone", "max_attempts", "timeout_s", "starts_at", "ends_at", "jitter_s", "group_key", *_KEY_FIELDS}
 )
 
 
@@ -51,6 +51,7 @@ def values_from(found: ScheduleInfo) -> dict[str, str]:
         "jitter_s": _number(found.jitter_s or None),
         "catch_up": found.catch_up,
         "overlap": found.overlap,
+        "group_key": found.group_key,
         "unique": found.unique_key,
         "unique_until": found.unique_until if found.unique_until == "start" else None,
         "on_conflict": found.on_conflict if found.on_conflict == "replace" else None,

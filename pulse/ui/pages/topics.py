@@ -17,7 +17,7 @@ from pulse.common.backoff import in_seconds
 from pulse.common.duration import seconds_of
 from pulse.errors import BadRequestError, PulseError
 from pulse.protocol import answers
-from pulse.protocol.stats import TopicStats
+from pulse.protocol.stats import GroupsAnswer, TopicStats
 from pulse.ui.auth.sessions import UndoStep
 from pulse.ui.data.poller import SystemSnapshot
 from pulse.ui.pages.common import ask, ask_now, change, field, last_counted, say_next, standing_of, trouble
@@ -36,6 +36,7 @@ HELP: Final[Mapping[str, str]] = {
     "retention_s": "completed and canceled jobs are kept so long",
     "retention_dead_s": "dead letters are kept so long",
     "ageing_s": "waiting that is worth one priority; 0: strict order",
+    "limit": "name of the limit that its jobs go by; else the one with the topic's name, if there is one",
 }
 
 
@@ -71,6 +72,7 @@ def _rows(
 ) -> list[dict[str, object]]:
     """A row for each topic, with its counts; *others*: those without a policy, too."""
     known = {} if standing.stats is None else {one.topic: one for one in standing.stats.topics}
+    limits = {} if standing.stats is None else {one.name: one for one in standing.stats.limits}
     workers = standing.status.workers or []
     paused = {} if standing.status.gate is None else standing.status.gate.topics
     serving = Counter(topic for worker in workers for topic in set(worker.topics))
@@ -83,7 +85,8 @@ def _rows(
             "policy": policies.get(name, {}),
             "paused": paused.get(name),
             "workers": serving[name],
-            "stats": known.get(name),
+            "stats": (stats := known.get(name)),
+            "limit": None if stats is None or stats.limit is None else limits.get(stats.limit),
             "is_wrong": name not in paused and is_wrong(known.get(name), serving[name]),
         }
         for name in sorted(names)
@@ -99,7 +102,9 @@ async def show(request: Request) -> Response:
     """One topic: its pause and its policy; '' is the server."""
     topic = request.query_params.get("topic", "")
     try:
-        standing, answer = await asyncio.gather(standing_of(request), ask(request, "topics.get", {"topic": topic}))
+        standing, answer, groups = await asyncio.gather(
+            standing_of(request), ask(request, "topics.get", {"topic": topic}), _groups(request, topic)
+        )
         found = answers.read(answers.Topic, answers.part(answer, "topic"))
     except PulseError as error:
         return await trouble(request, error)
@@ -107,11 +112,20 @@ async def show(request: Request) -> Response:
     (row,) = [one for one in _rows(counted, {topic: {}}, others=False) if one["topic"] == topic]
     context = {
         "topic": found,
+        "groups": groups,
         "row": row,
         "serving": [one for one in counted.status.workers or () if topic in one.topics],
         "options": [(name, found.policy.get(name, answers.Option()), HELP[name]) for name in TOPIC_OPTIONS],
     }
     return await page(request, "topic.html", context)
+
+
+async def _groups(request: Request, topic: str) -> GroupsAnswer | None:
+    """The groups of *topic* with jobs that wait; None: nobody knows."""
+    try:
+        return answers.read(GroupsAnswer, await ask(request, "topics.groups", {"topic": topic})) if topic else None
+    except PulseError:
+        return None
 
 
 async def save(request: Request) -> Response:
@@ -149,6 +163,8 @@ def _value(name: str, text: str | None) -> int | float | str | None:
         return None
     if name == "backoff":
         return in_seconds(text)
+    if name == "limit":
+        return text
     try:
         return int(text) if name in _WHOLE else seconds_of(text, zero=True)
     except ValueError as error:

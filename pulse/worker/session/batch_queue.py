@@ -73,10 +73,6 @@ class BatchQueue:
             self.filling[key] = filling  # behind the others
         return Batch(found)
 
-    def room(self) -> int:
-        """How many more jobs to hold, so that each batch can be filled: one of its jobs has a place anyway."""
-        return sum(one.size - 1 for one in self.filling.values())
-
     def forget(self, attempt: Attempt) -> None:
         """A job of it does not wait any more."""
         key = _key(attempt)

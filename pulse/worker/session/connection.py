@@ -8,7 +8,8 @@ together, and handlers are called only after the kernel has the frame that names
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final, Protocol
 
 import anyio
@@ -81,7 +82,7 @@ class Connection:
         welcome: The answer to hello.
         ledger: What this process holds.
         owner: Carries out the server's orders.
-        declaration: The schedules to declare to the server, or None.
+        declarations: What to declare to the server: bodies by the kinds of their requests.
     """
 
     def __init__(
@@ -91,7 +92,7 @@ class Connection:
         ledger: Ledger,
         owner: Owner,
         log: Log,
-        declaration: dict[str, object] | None = None,
+        declarations: Mapping[str, dict[str, object]] = MappingProxyType({}),
     ) -> None:
         self._stream = stream
         self._welcome = welcome
@@ -101,9 +102,9 @@ class Connection:
         self._wakeup = WakeupEvent()
         self._beat_wakeup = WakeupEvent()
         self._number = 0
-        self._declaration = declaration
-        self._declared = 0  # the number of its frame
-        self._declare_at_beat = False  # the server could not store it now
+        self._declarations = declarations
+        self._declared: dict[int, str] = {}  # their kinds, by the number of the frame
+        self._declare_at_beat: list[str] = []  # kinds of those that the server could not store now
         self._out: list[bytes] = []
         self._beats: dict[int, HeartbeatBody] = {}  # unanswered, by number
         self._assigns = 0  # assignment frames that were read
@@ -152,14 +153,15 @@ class Connection:
             self._send("started", None, _started(named))
         for ref in self._welcome.lost or ():
             self._owner.stop(ref.pair, "lost")
-        self._declare()
+        self._declare(self._declarations)
         self._wakeup.wake()
 
-    def _declare(self) -> None:
+    def _declare(self, kinds: Iterable[str]) -> None:
         """Every process of every pool declares the same; without changes that costs the server a look."""
-        if self._declaration is not None:
-            self._declared = self._next_number()
-            self._send("schedules.declare", self._declared, self._declaration)
+        for kind in kinds:
+            number = self._next_number()
+            self._declared[number] = kind
+            self._send(kind, number, self._declarations[kind])
 
     def _send(self, kind: str, number: int | None, body: dict[str, object]) -> None:
         self._out.append(encode(kind, number, body))
@@ -229,9 +231,8 @@ class Connection:
     def _send_beat(self, now_s: float) -> None:
         if self._beats:  # unanswered, perhaps because the database is away; the server answers pings without it
             self._send("ping", self._next_number(), {})
-        if self._declare_at_beat:
-            self._declare_at_beat = False
-            self._declare()
+        again, self._declare_at_beat = self._declare_at_beat, []
+        self._declare(again)
         number = self._next_number()
         sheet = self._beats[number] = self._ledger.beat_sheet(now_s)
         self._send("heartbeat", number, {"jobs": sheet.jobs, "assigns": self._assigns})
@@ -314,12 +315,12 @@ class Connection:
         if self._beats.pop(number, None) is not None:
             return  # the next heartbeat tries again
         passing = refusal.code in _PASSING
-        if number and number == self._declared:
-            self._declared = 0
+        declared = self._declared.pop(number, None)
+        if declared is not None:
             if passing:
-                self._declare_at_beat = True
+                self._declare_at_beat.append(declared)
             else:
-                self._log.warning("schedules_refused", code=refusal.code, cause=refusal.message)
+                self._log.warning("declaration_refused", kind=declared, code=refusal.code, cause=refusal.message)
             return
         dropped = self._ledger.refused(number, passing=passing)
         if passing:

@@ -87,7 +87,9 @@ class Ledger:
     @property
     def room_for_batches(self) -> int:
         """How many jobs to hold beyond the number of handlers: those in batches, and those that may still join one."""
-        return self._beyond + (self.batches.room() if self._running < self._concurrency else 0)
+        if self._running >= self._concurrency:
+            return self._beyond
+        return self._beyond + sum(one.size - 1 for one in self.batches.filling.values())  # one has a place anyway
 
     def waits_for_cells(self) -> bool:
         """Whether attempts wait until cells can be made."""

@@ -246,7 +246,7 @@ def test_what_is_declared_of_schedules() -> None:
     app = App()
 
     @app.schedule("often", {"n": 1}, every_s=5, overlap="skip", jitter_s=1.5)
-    @app.schedule("one", every_s=5, unique="k", unique_until="start", on_conflict="replace")
+    @app.schedule("one", every_s=5, unique="k", unique_until="start", on_conflict="replace", group_key="g")
     @app.schedule("nightly", cron="30 2 * * *", timezone="Europe/Berlin", starts_at=datetime(2030, 1, 1, tzinfo=UTC))
     @app.handler("report")
     def report(n: int = 0) -> None:
@@ -259,7 +259,7 @@ def test_what_is_declared_of_schedules() -> None:
     )
     often = protocol.ScheduleDeclared("report", every=5.0, args='{"n":1}', overlap="skip", jitter_s=1.5, key="often")
     one = protocol.ScheduleDeclared(
-        "report", every=5.0, unique="k", unique_until="start", on_conflict="replace", key="one"
+        "report", every=5.0, group_key="g", unique="k", unique_until="start", on_conflict="replace", key="one"
     )
     assert sent == [nightly, one, often]
     assert callable(report)
@@ -273,6 +273,10 @@ def test_what_is_declared_of_schedules() -> None:
     ({"every_s": 5, "catch_up": "none"}, "catch_up is 'none'; allowed are skip, latest, all"),
     ({"every_s": 5, "overlap": "none"}, "overlap is 'none'; allowed are allow, skip, queue, cancel"),
     ({"every_s": 5, "on_conflict": "skip"}, "unique_until or on_conflict is given; they are allowed with unique only"),
+    ({"every_s": 5, "group_key": ""}, "group_key is ''; text of 1 to 200 characters is allowed, but not * alone"),
+    ({"every_s": 5, "group_key": "*"}, "group_key is '*'; text of 1 to 200 characters is allowed, but not * alone"),
+    ({"every_s": 5, "group_key": "g" * 201}, "group_key is 'ggg"),
+    ({"every_s": 5, "group_key": 7}, "group_key is 7; text of 1 to 200 characters is allowed, but not * alone"),
     ({"every_s": 5, "unique": ""}, "unique is ''; text of 1 to 500 characters is allowed"),
     ({"every_s": 5, "unique": "k" * 501}, "unique is 'kkk"),
     ({"every_s": 5, "unique": 7}, "unique is 7; text of 1 to 500 characters is allowed"),

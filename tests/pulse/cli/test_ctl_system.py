@@ -241,11 +241,12 @@ class TestOutput:
                 "jitter_s": 5.0, "starts_at": 1893456000.0,
             }
         ]  # fmt: skip
-        options = "--unique k --unique-until start --unset on-conflict"
+        options = "--unique k --unique-until start --unset on-conflict --group g"
         assert pulse(server.directory, f"ctl schedules update {SCHEDULE} {options}").code == 0
-        assert server.bodies("schedules.update")[1:] == [
-            {"id": answers.SCHEDULE_ID.bytes, "unique": "k", "unique_until": "start", "on_conflict": None}
-        ]
+        assert server.bodies("schedules.update")[1:] == [{
+            "id": answers.SCHEDULE_ID.bytes, "group_key": "g", "unique": "k", "unique_until": "start",
+            "on_conflict": None,
+        }]  # fmt: skip
         for word in ("pause", "resume"):
             assert pulse(server.directory, f"ctl schedules {word} {SCHEDULE}").code == 0
             assert server.bodies(f"schedules.{word}") == [{"id": answers.SCHEDULE_ID.bytes}]

@@ -39,7 +39,8 @@ CUT: Final = (
 HOSTILE: Final = "x\x1b[31m\u202e"
 READING: Final = [
     "ctl status", "ctl jobs list", "ctl jobs get JOB", "ctl jobs why JOB", "ctl workers", "ctl topics list",
-    "ctl topics get default", "ctl schedules list", "ctl schedules get SCHEDULE", "ctl schedules preview SCHEDULE",
+    "ctl topics get default", "ctl topics groups default",
+    "ctl schedules list", "ctl schedules get SCHEDULE", "ctl schedules preview SCHEDULE",
     "ctl dispatch status", "ctl logs", "ctl top --once",
 ]  # fmt: skip
 COLOURLESS: Final = {"ctl jobs why JOB", "ctl schedules preview SCHEDULE"}

@@ -17,7 +17,20 @@ pytestmark = [pytest.mark.process, pytest.mark.timed]
 HERE = Path(tempfile.gettempdir())
 LOOPS = {"anyio", "asyncio", "asyncpg", "trio", "structlog", "rich", "ssl"}
 CTL = {
-    *("actors", "audit", "dispatch", "drain", "jobs", "login", "logout", "logs", "ping", "schedules", "status"),
+    *(
+        "actors",
+        "audit",
+        "dispatch",
+        "drain",
+        "jobs",
+        "limits",
+        "login",
+        "logout",
+        "logs",
+        "ping",
+        "schedules",
+        "status",
+    ),
     *("submit", "top", "topics", "workers"),
 }
 

@@ -11,6 +11,8 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -165,6 +167,7 @@ def test_refusals_are_errors(flavor: str, directory: Path, error: Any, step: Cal
 
 
 TOPIC = {"topic": "t", "policy": {}, "handlers": []}
+LIMIT = {"name": "api", "concurrency": 5, "running": 2, "topics": ["api", "mail"], "undeclared_at": 1.9e9}
 CALLS: dict[str, Callable[[Any], Any]] = {
     "jobs.list": lambda client: client.jobs(status="PENDING", limit=5),
     "jobs.get": lambda client: client.get(str(JOB)), "jobs.cancel": lambda client: client.cancel(JOB),
@@ -182,8 +185,12 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "dispatch.pause": lambda client: client.pause("t", "x", for_s=5.0),
     "dispatch.resume": lambda client: client.resume("t"), "dispatch.status": lambda client: client.dispatch_status(),
     "topics.list": lambda client: client.topics_list(), "topics.get": lambda client: client.topics_get("t"),
+    "topics.groups": lambda client: client.topics_groups("t", 5),
     "topics.set": lambda client: client.topics_set("t", backoff="fixed:1", timeout_s=None),
     "topics.unset": lambda client: client.topics_unset("t", "backoff"),
+    "limits.list": lambda client: client.limits(5, name="api"),
+    "limits.set": lambda client: client.set_limit("api", group_key="g", concurrency=5, rate=None),
+    "limits.unset": lambda client: client.unset_limit("api"),
     "workers.list": lambda client: client.workers(), "workers.drain": lambda client: client.drain_worker("h/b/1/w1"),
     "status": lambda client: client.status(),
     "ping": lambda client: client.request("ping", {}),
@@ -197,10 +204,18 @@ def test_everything_that_can_be_asked(flavor: str, directory: Path) -> None:
         "jobs.why": {"id": JOB.bytes, "name": "a", "topic": "t", "status": "PENDING", "reasons": [paused]},
         "schedules.pause": {"schedule": {"id": JOB.bytes, "name": "a", "kind": "every", "args": "{}", "paused": True}},
         **{f"topics.{verb}": {"topic": TOPIC} for verb in ("get", "set", "unset")}, "ping": {},
+        "limits.list": {"limits": [LIMIT, {**LIMIT, "group_key": "g"}], "next": "3:apig"},
+        **{f"limits.{verb}": {"limit": LIMIT} for verb in ("set", "unset")},
+        "topics.groups": {"groups": [{"group_key": "g", "halted_by": JOB.bytes}], "is_all": True},
     }  # fmt: skip
     with FakeDispatcher(directory, script) as server:
         found: dict[str, Any] = dict(zip(CALLS, using(flavor, server.path, *CALLS.values()), strict=True))
         assert [asked.kind for asked in server.asked] == [*CALLS]
+        assert [server.bodies(f"limits.{verb}") for verb in ("list", "set", "unset")] == [
+            [{"limit": 5, "name": "api"}],
+            [{"name": "api", "group_key": "g", "policy": {"concurrency": 5, "rate": None}}],
+            [{"name": "api", "group_key": None}],
+        ]
     assert found["jobs.list"].next == "abc"
     assert found["jobs.cancel"] == pulse.Changed((JOB,), ())
     assert found["jobs.retry"] == pulse.Changed((), ((JOB, "conflict"),))
@@ -211,6 +226,12 @@ def test_everything_that_can_be_asked(flavor: str, directory: Path) -> None:
     assert found["schedules.trigger"] == answers.JOB_ID
     assert str(found["schedules.preview"][0]) == "2024-03-30 02:30:00+01:00"
     assert [found[f"topics.{verb}"] for verb in ("get", "set", "unset")] == [TOPIC] * 3
+    limit = pulse.Limit(
+        name="api", concurrency=5, running=2, topics=("api", "mail"), undeclared_at=datetime.fromtimestamp(1.9e9, UTC)
+    )
+    assert found["limits.list"] == pulse.LimitPage((limit, replace(limit, group_key="g")), "3:apig")
+    assert (found["limits.set"], found["limits.unset"]) == (limit, None)
+    assert found["topics.groups"] == {"groups": [{"group_key": "g", "halted_by": str(JOB)}], "is_all": True}
     assert found["workers.list"][0]["running"] == [str(answers.JOB_ID)]
     assert found["workers.drain"] is None
     assert found["ping"] == {}

@@ -76,10 +76,10 @@ def test_another_id_is_that_of_a_job_that_was_there() -> None:
 
 def test_a_submit_says_what_was_said() -> None:
     at = datetime(2030, 1, 1, tzinfo=UTC)
-    said: dict[str, Any] = {"name": "a", "topic": "t", "priority": -5, "max_attempts": 3, "timeout_s": 2.5}
-    given: Any = {**said, "run_at": at, "id": str(JOB), "delay_s": None}
+    said: dict[str, Any] = {"name": "a", "topic": "t", "priority": -5, "max_attempts": 3, "group_key": "g"}
+    given: Any = {**said, "run_at": at, "id": str(JOB), "timeout_s": 2.5, "delay_s": None}
     (job,) = sent(requests.submit([given])).jobs
-    assert job == protocol.SubmittedJob(**said, run_at=at.timestamp(), id=JOB.bytes)
+    assert job == protocol.SubmittedJob(**said, timeout_s=2.5, run_at=at.timestamp(), id=JOB.bytes)
     body: Any = requests.submit([{"name": "a", "args": MappingProxyType({"x": 1})}]).body
     assert set(body["jobs"][0]) == {"name", "args", "id"}
     assert body["jobs"][0]["args"] == '{"x":1}'

@@ -14,9 +14,11 @@ from msgspec import Struct
 from pulse import protocol
 from pulse.errors import ProtocolError
 from pulse.job import HistoryEntry, Job, Schedule
+from pulse.limit import Limit
 from pulse.protocol import answers
+from pulse.protocol.limits import DeclaredLimits, LimitInfo, LimitPageAnswer, OneLimit
 from pulse.protocol.schedules import PreviewAnswer, ScheduleInfo, SchedulePageAnswer
-from pulse.protocol.stats import ErrorsAnswer, FoundCounts, Stats
+from pulse.protocol.stats import ErrorsAnswer, FoundCounts, GroupsAnswer, Stats
 from tests.support.servers.postgres import Postgres
 from tests.support.systems.system_kit import SHORT_LEASE, Whole, place
 from tests.support.waiting import until
@@ -37,8 +39,10 @@ CLIENT_ANSWERS: Final[Mapping[str, type[Struct]]] = {
     "schedules.preview": PreviewAnswer, "schedules.declare": answers.DeclaredAnswer,
     "dispatch.pause": answers.Gate, "dispatch.resume": answers.Gate, "dispatch.status": answers.Gate,
     "topics.list": answers.TopicPage, "topics.get": answers.OneTopic, "topics.set": answers.OneTopic,
+    "topics.groups": GroupsAnswer,
     "topics.unset": answers.OneTopic, "audit.list": answers.ActionPage, "workers.list": answers.WorkerList,
-    "workers.drain": answers.Done,
+    "workers.drain": answers.Done, "limits.list": LimitPageAnswer, "limits.set": OneLimit,
+    "limits.unset": OneLimit, "limits.declare": DeclaredLimits,
     "stats": Stats, "status": answers.StatusAnswer, "ping": answers.Done,
 }  # fmt: skip
 SUPERVISOR_ANSWERS: Final[Mapping[str, type[Struct]]] = {
@@ -97,6 +101,7 @@ def heard(whole: Whole) -> Heard:
     ask_about_jobs(whole, heard)
     ask_about_schedules(whole, heard)
     ask_about_topics(whole, heard)
+    ask_about_limits(whole, heard)
     ask_about_the_system(whole, heard)
     return heard
 
@@ -160,7 +165,23 @@ def ask_about_topics(whole: Whole, heard: Heard) -> None:
         ask("topics.get", topic=topic)
     ask("topics.list")
     ask("topics.unset", topic="shut")
+    whole.rows("INSERT INTO pulse.topics (topic, limit_name) VALUES ('default', 'one')")
+    whole.rows("SELECT pulse.set_limit('one', NULL, '{\"concurrency\": 0}')")
+    row = "gen_random_uuid(), 'grouped', 'mark', 'g', 5, '2100-01-01'"
+    whole.rows(f"INSERT INTO pulse.jobs (id, topic, name, group_key, max_attempts, next_run_at) VALUES ({row})")
+    assert [one["later"] for one in ask("topics.groups", topic="grouped")["groups"]] == [1]
     assert ask("audit.list", limit=100)["audit"]
+
+
+def ask_about_limits(whole: Whole, heard: Heard) -> None:
+    ask = asking(whole, heard)
+    policy = {"concurrency": 5, "rate": 2.0, "group_concurrency": 1}
+    assert ask("limits.set", name="api", policy=policy)["limit"]["tokens"] == 2.0
+    assert ask("limits.set", name="api", group_key="g", policy={"concurrency": 0})["limit"]["group_key"] == "g"
+    assert len(ask("limits.list")["limits"]) == 2
+    assert ask("limits.unset", name="api")["limit"]["topics"] == ["api"]
+    assert ask("limits.declare", by="tests", limits=[{"name": "api"}])["changed"] == ["api"]
+    assert ask("limits.declare", by="tests", limits=[])["not_declared"] == ["api"]
 
 
 def ask_about_the_system(whole: Whole, heard: Heard) -> None:
@@ -168,6 +189,9 @@ def ask_about_the_system(whole: Whole, heard: Heard) -> None:
     ask("ping")
     until(lambda: ask("stats")["series"]["times"], "a step of the history", 30)
     until(lambda: ask("topics.get", topic="default")["topic"]["retention"], "the retention has begun", 30)
+    until(lambda: [one["name"] for one in ask("stats")["limits"]] == ["one"], "limits are counted", 30)
+    assert [one["full"] for one in ask("status")["limits"]] == [True]
+    whole.rows("SELECT pulse.unset_limit('one', NULL)")
     assert ask("status")["jobs"]
     ask("workers.drain", worker=ask("workers.list")["workers"][0]["identity"])
     bodies: dict[str, dict[str, object]] = {"logs": {"lines": 5}, "actors.restart": {"name": "scheduler"}}
@@ -226,7 +250,13 @@ def test_a_key_that_is_not_declared_is_found() -> None:
 
 
 @pytest.mark.parametrize(
-    ("record", "shape"), [(Job, answers.JobInfo), (HistoryEntry, answers.AttemptInfo), (Schedule, ScheduleInfo)]
+    ("record", "shape"),
+    [
+        (Job, answers.JobInfo),
+        (HistoryEntry, answers.AttemptInfo),
+        (Schedule, ScheduleInfo),
+        (Limit, LimitInfo),
+    ],
 )
 def test_records_have_what_answers_have(record: type[Any], shape: type[Struct]) -> None:
     assert {field.name for field in dataclasses.fields(record)} <= set(shape.__struct_fields__)

@@ -82,7 +82,7 @@ async def test_all_options(kind: str, dsn: str, connection: Sql) -> None:
     async with peer(kind, dsn) as mine, mine.begin():
         one = await mine.submit(
             pulse.call(resize, 'a"b%s:x.png', width=3), topic="images", priority=5, run_at=SOON, max_attempts=2,
-            timeout_s=1.5, expires_at=SOON + timedelta(days=1), id=own, traceparent=TRACE,
+            timeout_s=1.5, expires_at=SOON + timedelta(days=1), id=own, traceparent=TRACE, group_key="g",
         )  # fmt: skip
         many = await mine.submit_many(
             [pulse.call(resize, "c.png"), {"name": resize, "args": {"path": "ä"}, "delay_s": 60, "expires_in_s": 90}]
@@ -92,7 +92,7 @@ async def test_all_options(kind: str, dsn: str, connection: Sql) -> None:
     expected = {
         "name": "resize", "args": '{"path": "a\\"b%s:x.png", "width": 3}', "topic": "images", "priority": 5,
         "next_run_at": SOON, "max_attempts": 2, "timeout_s": 1.5, "expires_at": SOON + timedelta(days=1),
-        "traceparent": TRACE,
+        "traceparent": TRACE, "group_key": "g",
     }  # fmt: skip
     assert {key: rows[own][key] for key in expected} == expected
     later = rows[many[1]]
@@ -157,6 +157,9 @@ async def test_args_are_encrypted(dsn: str, connection: Sql) -> None:
     ({"timeout_s": float("nan")}, "jobs[0].timeout_s is nan; allowed is a number above 0, up to 1,000,000,000"),
     ({"expires_at": 1e12}, "jobs[0].expires_at is 1000000000000.0; allowed is a number from "),
     ({"run_at": -1e11}, "a value cannot be sent: date value out of range"),
+    ({"group_key": "*"}, "jobs[0].group_key is '*'; allowed is text of 1 to 200 characters, but not * alone"),
+    ({"group_key": ""}, "jobs[0].group_key is ''; allowed is text of 1 to 200 characters, but not * alone"),
+    ({"group_key": "x" * 201}, "jobs[0].group_key is 'xxx"),
     ({"traceparent": "x"}, "jobs[0].traceparent is 'x'; allowed is a traceparent of W3C Trace Context, 00-"),
 ])  # fmt: skip
 async def test_a_wrong_value_is_not_sent(options: Any, said: str) -> None:

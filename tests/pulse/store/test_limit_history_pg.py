@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from pulse.store.connections.pool import Target
-from pulse.store.limit_claims import GroupLevel
-from pulse.store.rows import Completion, Ending, EndingKind
+from pulse.store.rows import Completion, Ending, EndingKind, GroupLevel
 from pulse.store.store import Store
 from tests.plugins.databases import EMPTY
 from tests.support.servers.postgres import Postgres

@@ -21,12 +21,12 @@ pytestmark = [pytest.mark.postgres, pytest.mark.anyio]
 app: Final = pulse.App()
 KEY: Final = {"unique": "k"}
 STEPS: Final[list[list[dict[str, Any]]]] = [
-    [{"name": "a", **KEY, "args": {"v": 1}}],
+    [{"name": "a", **KEY, "args": {"v": 1}, "group_key": "g"}],
     [{"name": "a", **KEY, "args": {"v": 2}}],
     [{"name": "b", **KEY}],
     [{"name": "b", **KEY, "on_conflict": "replace"}],
     [{"name": "a", **KEY, "on_conflict": "error"}],
-    [{"name": "a", **KEY, "args": {"v": 3}, "on_conflict": "replace", "delay_s": 60}],
+    [{"name": "a", **KEY, "args": {"v": 3}, "on_conflict": "replace", "delay_s": 60, "group_key": "h"}],
     [{"name": "a", **KEY, "id": 0, "args": {"v": 1}}],
     [{"name": "a", "id": 0, "args": {"v": 1}}],
     [{"name": "a", **KEY, "id": 0, "topic": "t"}],
@@ -65,7 +65,7 @@ async def test_the_same_submits(dsn: str, connection: Sql) -> None:
                 except ConflictError as error:
                     told.append(_said(error))
             assert told[0] == told[1], jobs
-    columns = "id, args, unique_key, unique_until, next_run_at > submitted_at + interval '30 s' AS is_later"
+    columns = "id, args, group_key, unique_key, unique_until, next_run_at > submitted_at + interval '30 s' AS is_later"
     rows = await connection.fetch(f"SELECT {columns} FROM pulse.jobs ORDER BY id")
     kept = [inline.client.get(row["id"]) for row in rows]
     assert len(rows) == len(inline.submitted())
@@ -75,6 +75,7 @@ async def test_the_same_submits(dsn: str, connection: Sql) -> None:
         is_later = (job.next_run_at - job.submitted_at).total_seconds() > 30
         text = str(row["args"]).replace(" ", "")
         assert (row["unique_key"], row["unique_until"], row["is_later"]) == (job.unique_key, job.unique_until, is_later)
+        assert row["group_key"] == job.group_key
         assert text == str(job.args).replace(" ", "").replace("'", '"')
 
 

@@ -10,10 +10,12 @@ from pulse.protocol import HandlerInfo, SubmittedJob
 from pulse.store.admin.schema import SCHEMA_VERSION
 from pulse.store.connections.session import HeldCommit
 from pulse.store.failures import Failing
+from pulse.store.limit_claims import GroupHead
 from pulse.store.operators.jobs import ChangedJob, RestartedJob
 from pulse.store.operators.policies import LivePolicy
 from pulse.store.operators.transaction import Operator
 from pulse.store.reading.counts import Depths
+from pulse.store.reading.limits import LimitUsage
 from pulse.store.recovery.epochs import UNWITNESSED, ClaimWitness, Witnessed
 from pulse.store.recovery.timelines import Timelines
 from pulse.store.rows import (
@@ -25,6 +27,7 @@ from pulse.store.rows import (
     ExpiredJob,
     Fence,
     Forgotten,
+    GroupLevel,
     Head,
     Leased,
     Level,
@@ -49,6 +52,19 @@ class NothingAside:
         """It is nobody's turn."""
 
 
+class NoLimits:
+    """``LimitClaims`` and ``LimitStore`` of a database without limits and groups."""
+
+    async def topics(self) -> dict[str, str]:
+        return {}
+
+    async def find_levels(self, _after: GroupLevel, _limit: int) -> list[GroupHead]:
+        return []
+
+    async def forget_buckets(self) -> int:
+        return 0
+
+
 class FakeStore:
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -59,6 +75,7 @@ class FakeStore:
         self.reads = self  # of all that is read there, the dispatcher's own work needs ``last_workers`` alone
         self.topics = self  # of policies, what is kept in memory
         self.depths = self
+        self.limit_reads = self
         self.gate = self  # never asked: nobody pauses here
         self.unique = self  # nor this one: no job there has a unique key
         self.findings = self
@@ -66,6 +83,7 @@ class FakeStore:
         self.timelines = Timelines()
         self.failing = Failing()
         self.aside = NothingAside()
+        self.limited = self.limits = NoLimits()
         self._knowledge: ClaimWitness | None = None
         self.audit = self  # only how far retention has got is written there
 
@@ -91,6 +109,10 @@ class FakeStore:
 
     async def read(self, _most: int, _names: Sequence[str]) -> Depths:
         return await self._do("read", lambda: Depths((), is_exact=True, now_s=self._now().timestamp()))
+
+    async def usage(self, _most: int) -> tuple[list[LimitUsage], int]:
+        """There are no limits."""
+        return await self._do("usage", lambda: (list[LimitUsage](), 0))
 
     async def ask(self, question: str) -> None:
         """Nor asks what is wrong."""

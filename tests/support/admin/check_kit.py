@@ -172,6 +172,14 @@ history | completed | COMPLETED |
 slots | running | counted by x, its topic | SET counted_by = 'x'
 slots | running | goes by running | INSERT INTO pulse.limits (name) SELECT topic FROM pulse.jobs WHERE id = '{running}'
 slots | alone | only for the group g | INSERT INTO pulse.limits (name, group_key) VALUES ('alone', 'g')
+slots | running | counts from |
+    INSERT INTO pulse.limits (name, oldest_at) VALUES ('running', 'infinity');
+    UPDATE pulse.jobs SET counted_by = topic WHERE id = '{running}'
+slots | poor | group none, tokens -0.1 | INSERT INTO pulse.limits (name, tokens, tokens_at) VALUES ('poor', -0.1, now())
+groups | pending | group_key '' | SET group_key = ''
+groups | pending | group_key '*' | SET group_key = '*'
+groups | pending | group_key 'x | SET group_key = repeat('x', 201)
+groups | pending | group_key NULL | SET run_after = now()
 lapsed | running | attempt 1 | SET lease_until = clock_timestamp() - interval '61 s'
 occurrences | schedule | 2 jobs for the occurrence |
     INSERT INTO pulse.jobs (id, name, topic, max_attempts, schedule_id, occurrence) SELECT gen_random_uuid(),

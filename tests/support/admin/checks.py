@@ -255,6 +255,12 @@ CHECKS: Final = [
             {"unique_key": "'k'", "on_conflict": "'error'"}, {"unique_key": "'k'", "overlap": "'skip'"},
         ],
     ),
+    Check(
+        "schedules",
+        "schedules_group_key",
+        [{}, {"group_key": "'g'"}, {"group_key": "repeat('x', 200)"}],
+        [{"group_key": "''"}, {"group_key": "repeat('x', 201)"}, {"group_key": "'*'"}],
+    ),
     _column("schedules", "schedules_waiting", "waiting", good=("0", "1"), bad=("-1",)),
     _text("schedules", "schedules_key", "key"),
     _text("dispatch_control", "dispatch_control_topic_check", "topic", least=0),

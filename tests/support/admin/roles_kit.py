@@ -26,7 +26,7 @@ FUNCTIONS: Final = frozenset(
         "is_stored_unseen", "jittered", "note", "notify_work", "open_gate", "pause_schedule", "resolved_options",
         "resume_schedule", "set_schedule", "set_topic", "submit", "submit_many", "tell", "tell_topics", "trigger_schedule", "update_schedule", "uuid7",
         "check_attempt", "complete_attempt", "event_args", "set_limit", "unset_limit", "count_slots", "await_claims",
-        "insert_unique", "unique_holder", "unique_problem",
+        "group_problem", "insert_unique", "unique_holder", "unique_problem",
     }
 )  # fmt: skip
 SECRET: Final = {"jobs": {"args", "result", "progress", "checkpoint"}, "attempts": {"progress"}, "schedules": {"args"}}
@@ -44,7 +44,7 @@ MAY: Final[dict[str, dict[str, dict[str, frozenset[str]]]]] = {
         "jobs": {
             "INSERT": frozenset(
                 {"id", "name", "topic", "args", "priority", "next_run_at", "max_attempts", "timeout_s", "expires_at", "traceparent",
-                 "unique_key", "unique_until"}
+                 "group_key", "unique_key", "unique_until"}
             )
         },
         "handlers": {"SELECT": frozenset({"name", "topic", "max_attempts", "timeout_s"})},
@@ -61,7 +61,7 @@ CALLS: Final = {
     },
     "submit": {
         "submit", "submit_many", "time_problem", "is_stored", "is_stored_unseen", "notify_work", "resolved_options", "tell", "uuid7",
-        "check_attempt", "complete_attempt", "insert_unique", "unique_holder", "unique_problem",
+        "check_attempt", "complete_attempt", "group_problem", "insert_unique", "unique_holder", "unique_problem",
     },
     "read": set[str](),
     "public": set[str](),

@@ -69,6 +69,9 @@ def echo_plain(**given: Any) -> Any:
     return given
 
 
+app.limit("of the app", concurrency=50, rate=100.5)
+
+
 @app.schedule("hourly", every_s=3600)
 @app.handler("nothing")
 async def nothing() -> None:

@@ -11,6 +11,7 @@ from msgspec import Struct, inspect
 NAMES: Final = {
     "JobRef": "ref", "HandlerInfo": "handler", "Assignment": "assignment", "Result": "result", "ResultExtra": "end",
     "Beat": "held", "StopOrder": "order", "SubmittedJob": "job", "ScheduleDeclared": "declared",
+    "LimitDeclared": "limit",
 }  # fmt: skip
 
 
@@ -70,7 +71,7 @@ def _scalar(kind: inspect.Type) -> str:
 
 
 def _text(kind: inspect.StrType) -> str:
-    if kind.pattern is not None:
+    if kind.pattern is not None and kind.max_length is None:  # else its words say what else is not allowed
         return kind.pattern.removeprefix("^").removesuffix(r"\Z")
     if kind.max_length is None:
         return "str"

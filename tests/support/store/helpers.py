@@ -33,7 +33,7 @@ STATUSES: Final = tuple(status.value for status in Status)
 _COLUMNS: Final = """
     id, submitted_at, next_run_at, started_at, lease_until, completed_at, occurrence, timeout_s, schedule_id, attempts,
     uncharged, max_attempts, crashes, status::text AS status, priority, topic, name, args, locked_by, ran_by,
-    progress, result, checkpoint, last_error"""
+    progress, result, checkpoint, last_error, group_key"""
 
 EXAMPLES: Final = pytest.mark.parametrize("part", [3, pytest.param(1, marks=pytest.mark.rest)])  # of them, for a model
 

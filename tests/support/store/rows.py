@@ -214,7 +214,8 @@ class Rows(Model):
         held = {worker: [row for row in self.running() if row.locked_by == worker] for worker in workers}
         return {
             worker: {
-                (row.id, row.attempts): Leased(row.name, row.topic, row.timeout_s, _left_s(row, now)) for row in rows
+                (row.id, row.attempts): Leased(row.name, row.topic, row.timeout_s, None, _left_s(row, now))
+                for row in rows
             }
             for worker, rows in held.items()
             if rows

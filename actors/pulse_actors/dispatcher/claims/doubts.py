@@ -14,7 +14,7 @@ from contextlib import AbstractAsyncContextManager
 import anyio
 import structlog
 
-from pulse.store.rows import Ending, EndingKind, Fence, Level, Running
+from pulse.store.rows import Ending, EndingKind, Fence, Running
 from pulse.store.store import Store
 from pulse_actors.dispatcher.claims.work_signal import WorkSignal
 from pulse_actors.dispatcher.workers.deadlines import HandlerDeadlines
@@ -114,7 +114,7 @@ class InDoubtClaims:
                 worker.contact.doubt()  # the lost claim may commit after this look
             found = held.get(worker.identity, {})
             unlisted += [Fence(*pair, worker.identity) for pair in found if pair not in listed_of[worker.identity]]
-            bounded = self._registry.learn(worker, {pair: Running(*lease[:3]) for pair, lease in found.items()})
+            bounded = self._registry.learn(worker, {pair: Running(*lease[:-1]) for pair, lease in found.items()})
             if self._deadlines is not None:
                 self._deadlines.started(worker, bounded, time.monotonic())
         stuck = await self._give_back(unlisted)
@@ -126,7 +126,7 @@ class InDoubtClaims:
 
         async def together(some: Sequence[Ending]) -> None:
             for ended in await self._store.end(some):
-                self._signal.wake_level(Level(ended.topic, ended.priority), ended.delay_s)
+                self._signal.ended(ended)
 
         if not unlisted:
             return set()

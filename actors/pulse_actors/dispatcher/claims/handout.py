@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Iterator, Sequence
 from operator import attrgetter
-from typing import Final
+from typing import Final, TypeVar
 
 import structlog
 
 from pulse.errors import StatementError, UnavailableError
 from pulse.store.failures import refusal_of
 from pulse.store.recovery.epochs import WENT_BACK
-from pulse.store.rows import Claim, Ending, EndingKind, Level, Renewal
+from pulse.store.rows import Claim, Ending, EndingKind, GroupLevel, Renewal
 from pulse.store.store import Store
 from pulse.system.failure_log import FailureLog
 from pulse_actors.dispatcher.claims.cursors import LevelStart
@@ -34,6 +34,8 @@ ASSIGN_CHARS: Final = 1024 * 1024  # in one frame; a worker starts the first job
 ISOLATE_AT_CRASHES: Final = 2  # one crash may be a neighbour's fault; after two the job runs where it kills no other
 _PREVIOUS: Final = ("outcome", "reason", "worker", "progress")  # as claim_jobs returns them
 UNENDED: Final = frozenset({"canceled", "lease_expired"})  # outcomes after which the handler may still run
+
+Answer = TypeVar("Answer")
 
 log = structlog.get_logger()
 
@@ -80,7 +82,7 @@ class Handout:
         counters: DispatchCounters,
         failures: FailureLog,
     ) -> None:
-        self._store = store
+        self._store, self._limited = store, store.limited
         self._registry = registry
         self._signal = signal
         self._in_doubt = in_doubt
@@ -100,34 +102,38 @@ class Handout:
         self._in_doubt.expect(plan.workers)
         self._canceled.clear()
 
-    async def claim_these(self, plan: ClaimPlan, starts: Sequence[LevelStart], only: Sequence[bytes]) -> bool:
+    async def claim_these(
+        self, plan: ClaimPlan, starts: Sequence[tuple[GroupLevel, float]], only: Sequence[bytes]
+    ) -> bool:
         """
         Claim only these jobs, even if they are set aside; returns whether any was. Call it while ``claiming``.
+
+        Args:
+            plan: Has a seat for each.
+            starts: Where they wait, and from when (Unix seconds).
+            only: Their ids.
 
         Raises:
             ClaimRefusedError: The database refuses to hand them out.
             UnavailableError: It is away.
         """
-        claims = await self.fetch(plan, plan.seats[: len(only)], starts, only=only)
+        seats = plan.seats[: len(only)]
+        if any(self._signal.is_in_turn(level) for level, _ in starts):
+            in_turn = self._limited.claim(starts, plan.workers, seats, self.lease_s, only=only)
+            claims, _ = await self.fetch(plan, in_turn)
+        else:
+            levels = [LevelStart(level.topic, level.priority, from_s) for level, from_s in starts]
+            answer = self._store.claim(plan.topics, plan.workers, seats, self.lease_s, levels=levels, only=only)
+            claims = await self.fetch(plan, answer)
         await self.take(plan, claims)
         return bool(claims)
 
-    async def fetch(
-        self,
-        plan: ClaimPlan,
-        seats: Sequence[int],
-        starts: Sequence[LevelStart] | None,
-        *,
-        ageing_s: Mapping[str, float] | None = None,
-        only: Sequence[bytes] | None = None,
-    ) -> list[Claim]:
+    async def fetch(self, plan: ClaimPlan, claim: Awaitable[Answer]) -> Answer:
         """Claim without handing out. A refused claim leaves no job held; after any other error that is unknown."""
         self.begin(plan)
         began_s = time.monotonic()
         try:
-            return await self._store.claim(
-                plan.topics, plan.workers, seats, self.lease_s, levels=starts, ageing_s=ageing_s, only=only
-            )
+            return await claim
         except StatementError as error:
             await self._take_back(plan, error)
             raise ClaimRefusedError(error, error, is_sure=True) from error
@@ -151,7 +157,7 @@ class Handout:
                 if pair not in listed
             ]
             for ended in await self._store.end(taken):
-                self._signal.wake_level(Level(ended.topic, ended.priority), max(ended.delay_s, 0.001))
+                self._signal.ended(ended, max(ended.delay_s, 0.001))
         self._in_doubt.confirm(plan.workers)
 
     def note_silence(self) -> None:
@@ -197,7 +203,7 @@ class Handout:
             returned = await self._store.end(placement.returned)
             self._failures.note(failed_attempts(placement.returned, returned))
             for ended in returned:
-                self._signal.wake_level(Level(ended.topic, ended.priority), max(ended.delay_s, 0.001))
+                self._signal.ended(ended, max(ended.delay_s, 0.001))
 
     def _may_run_yet(self, previous: str) -> bool:
         """Whether the attempt before may still run on this host, in a process that is not connected."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -12,10 +13,12 @@ import structlog
 
 from pulse.errors import StatementTimeoutError, UnavailableError
 from pulse.store.failures import ran_too_long
-from pulse.store.rows import Claim
+from pulse.store.limit_claims import Blocked
+from pulse.store.rows import Claim, GroupLevel, Level
 from pulse.store.store import Store
 from pulse_actors.dispatcher.claims.cursors import FEW_TOPICS, LEVELS_MAX, SURVEY, LevelStart
 from pulse_actors.dispatcher.claims.doubts import InDoubtClaims
+from pulse_actors.dispatcher.claims.group_turns import GroupStart
 from pulse_actors.dispatcher.claims.handout import ClaimRefusedError, Handout
 from pulse_actors.dispatcher.claims.placement import length_of
 from pulse_actors.dispatcher.claims.quarantine import Quarantine
@@ -26,9 +29,46 @@ from pulse_actors.runtime.actor import Backoff
 
 SHORT_CHARS: Final = 2000  # bytes that a claim counts for short args; it ends after 8 MiB ...
 PART_CHARS: Final = 2 * 1024 * 1024  # ... which may be only so many characters: such a claim may have left some jobs
+ABOVE_ALL: Final = 101  # priority
+SURVEY_ONE: Final = 201  # priorities of one topic
 DOUBT_S: Final = 1.0  # until workers in doubt are looked into although no claim is made because none has room
 
 log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimRange:
+    """
+    A claim, and where it looks.
+
+    Attributes:
+        plan: The workers that get the jobs.
+        topics: Those without a limit.
+        starts: Where it begins there; None: everywhere, from the start.
+        turns: Levels of groups, and of topics with a limit.
+        version: How many news ``Cursors`` had.
+        turns_version: How many ``GroupTurns`` had.
+        is_followed: Whether another claim has to follow it, for other levels.
+    """
+
+    plan: ClaimPlan
+    topics: tuple[str, ...]
+    starts: list[LevelStart] | None
+    turns: Sequence[GroupStart]
+    version: int
+    turns_version: int = 0
+    is_followed: bool = False
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it has nowhere to look."""
+        return self.starts == [] and not self.turns
+
+    @property
+    def most(self) -> int:
+        """How many jobs of one level of a group it takes, so that all groups get some."""
+        groups = {start.level[:2] for start in self.turns}
+        return max(-(-len(self.plan.seats) // max(len(groups), 1)), 1)
 
 
 class ClaimLoop:
@@ -51,10 +91,11 @@ class ClaimLoop:
         quarantine: Quarantine,
         batch: int,
     ) -> None:
-        self._store = store
+        self._store, self._limited = store, store.limited
         self._registry = registry
         self._signal = signal
         self._cursors = signal.cursors
+        self._turns = signal.turns
         self._in_doubt = in_doubt
         self._handout = handout
         self._refused_jobs = refused_jobs
@@ -86,7 +127,14 @@ class ClaimLoop:
             and not (quarantine is not None and quarantine.holds(worker.facts.topics, now_s))
             for worker in self._registry.workers()
         )
-        await self._signal.wait(self._cursors.pause_s(now_s) if has_room else DOUBT_S, now_s, has_room=has_room)
+        await self._signal.wait(self._pause_s(now_s) if has_room else DOUBT_S, now_s, has_room=has_room)
+
+    def _pause_s(self, now_s: float) -> float:
+        """Seconds until something is due by itself."""
+        pause_s = min(self._cursors.pause_s(now_s), self._turns.survey_at_s - now_s)
+        if self._turns.levels:
+            pause_s = min(pause_s, self._turns.opens_s() - now_s)
+        return max(pause_s, 0.0)
 
     async def pass_once(self) -> bool:
         """One claim for each set of topics; returns whether one of them was full, so that more jobs may wait."""
@@ -122,6 +170,10 @@ class ClaimLoop:
                 self._cursors.window_done(window, since_s, ended_s)
         if unbelieved:
             raise unbelieved[0]
+        if plans and time.monotonic() >= self._turns.survey_at_s:
+            await self._survey_groups()
+            more |= any(self._turns.has_turns(plan.topics) for plan in plans)
+        self._signal.tell_slots()
         return more
 
     async def _claim_all(
@@ -141,27 +193,57 @@ class ClaimLoop:
             plan_again = partial(self._registry.plan, self._batch, again=True)
             divided = self._quarantine.divided(plans, plan_again, time.monotonic())
         for plan in divided:
-            starts, version = self._starts(plan, window, full=full), self._cursors.begin(time.monotonic())
-            if starts == []:
+            claim = self._planned(plan, window, full=full)
+            more |= claim.is_followed
+            if claim.is_empty:
                 continue
             async with self._in_doubt.claiming():
                 if self._registry.closed:
                     return False, cost_s
-                is_more, took_s = await self._claim_readable(plan, starts, version, unbelieved)
+                is_more, took_s = await self._claim_readable(claim, unbelieved)
             more |= is_more
-            if starts is None or window is not None:
+            if claim.starts is None or window is not None:
                 cost_s += took_s
         return more, cost_s
 
-    def _starts(self, plan: ClaimPlan, window: int | None, *, full: bool) -> list[LevelStart] | None:
-        """Where the claim of *plan* begins; None: everything, from the start."""
-        if full and len(plan.topics) <= FEW_TOPICS:
+    def _planned(self, plan: ClaimPlan, window: int | None, *, full: bool) -> ClaimRange:
+        limits, topics = self._turns.limits, plan.topics
+        if limits:
+            topics = tuple(topic for topic in topics if topic not in limits)
+        version = self._cursors.begin(time.monotonic())
+        starts = self._starts(topics, window, full=full) if topics else []
+        turns = self._turns.starts(plan.topics, time.monotonic()) if self._turns.levels else []
+        if topics and (starts is None or window is not None):  # a claim that looks everywhere has no part for them
+            return ClaimRange(plan, topics, starts, turns=[], version=version, is_followed=bool(turns))
+        turns_version = self._turns.begin() if turns else 0
+        return ClaimRange(plan, topics, starts, turns=turns, version=version, turns_version=turns_version)
+
+    def _starts(self, topics: tuple[str, ...], window: int | None, *, full: bool) -> list[LevelStart] | None:
+        """Where the claim of *topics* begins; None: everything, from the start."""
+        if full and len(topics) <= FEW_TOPICS:
             return None
         if window is None:
-            if len(plan.topics) <= FEW_TOPICS and self._cursors.is_empty(plan.topics, time.monotonic()):
+            if len(topics) <= FEW_TOPICS and self._cursors.is_empty(topics, time.monotonic()):
                 return []
-            return self._cursors.starts(plan.topics, self._registry.policies.ageing_s, time.time())
-        return self._cursors.window(plan.topics, window, time.time())
+            return self._cursors.starts(topics, self._ageing_s, time.time())
+        return self._cursors.window(topics, window, time.time())
+
+    async def _survey_groups(self) -> None:
+        """Look for unknown levels of groups, and of topics with a limit: the next part."""
+        began_s, is_first = time.monotonic(), self._turns.survey_begins()
+        try:
+            served = {topic for worker in self._registry.workers() for topic in worker.facts.topics}
+            if is_first and (limits := await self._limited.topics()) != self._turns.limits:
+                self._signal.set_limits(limits)  # its notification was lost
+            for topic in served.intersection(self._turns.limits) if is_first else ():
+                for head in await self._store.find_levels(Level(topic, ABOVE_ALL), SURVEY_ONE):
+                    if head.is_due and head.level.topic == topic:
+                        self._turns.found(GroupLevel(topic, None, head.level.priority), head.due_at)
+            heads = await self._limited.find_levels(self._turns.survey_from(), SURVEY)
+        except UnavailableError:
+            self._turns.want_survey()
+            raise
+        self._turns.surveyed(heads, served, began_s, time.monotonic())
 
     async def _survey(self) -> float:
         """Look for unknown levels, the next part; returns the seconds that it took."""
@@ -174,23 +256,21 @@ class ClaimLoop:
         self._cursors.surveyed([head.level for head in heads])
         return time.monotonic() - began_s
 
-    async def _claim_readable(
-        self, plan: ClaimPlan, starts: list[LevelStart] | None, version: int, unbelieved: list[UnavailableError]
-    ) -> tuple[bool, float]:
+    async def _claim_readable(self, claim: ClaimRange, unbelieved: list[UnavailableError]) -> tuple[bool, float]:
         """
         Claim; if the database refuses a job, claim the others, or else leave the topics alone for a while.
 
         Returns:
             Whether more jobs may wait, and the seconds of the claim; a refused claim counts none.
         """
-        began_s, is_full = time.monotonic(), starts is None
+        plan, began_s, is_full = claim.plan, time.monotonic(), claim.starts is None
         try:
-            claims = await self._handout.fetch(plan, plan.seats, starts, ageing_s=self._registry.policies.ageing_s)
+            claims, blocked = await self._fetch(claim)
         except ClaimRefusedError as error:
             if not error.is_sure and not self._quarantine.is_refused(plan.topics, full=is_full):
                 unbelieved.append(error.error)
                 return False, 0.0
-            if await self._refused_jobs.search(plan, starts):
+            if await self._refused_jobs.search(plan, claim.starts, claim.turns):
                 self._cursors.want_full()  # this claim was the full one, and the search has seen only its first jobs
                 return True, 0.0
             self._bar(plan, error.error, lasts=True, full=is_full)
@@ -202,29 +282,57 @@ class ClaimLoop:
             return False, time.monotonic() - began_s
         if self._quarantine.is_active:
             self._quarantine.succeeded(plan.topics, full=is_full)
-        more = await self._claimed(plan, starts, version, claims)
+        more = await self._claimed(claim, claims, blocked)
         return more, time.monotonic() - began_s
+
+    @property
+    def _ageing_s(self) -> Mapping[str, float]:
+        return self._registry.policies.ageing_s
+
+    async def _fetch(self, claim: ClaimRange) -> tuple[list[Claim], list[Blocked]]:
+        plan, lease_s, ageing_s = claim.plan, self._handout.lease_s, self._ageing_s
+        if not claim.turns:
+            answer = self._store.claim(
+                claim.topics, plan.workers, plan.seats, lease_s, levels=claim.starts, ageing_s=ageing_s
+            )
+            return await self._handout.fetch(plan, answer), []
+        levels = [(GroupLevel(one.topic, None, one.priority), one.from_s) for one in claim.starts or ()]
+        return await self._handout.fetch(
+            plan,
+            self._limited.claim(
+                [*levels, *claim.turns], plan.workers, plan.seats, lease_s, most=claim.most, ageing_s=ageing_s
+            ),
+        )
 
     def _bar(self, plan: ClaimPlan, error: UnavailableError, *, lasts: bool, full: bool) -> None:
         log.error("claim_failed", topics=plan.topics[:FEW_TOPICS], error=error.message)
         self._signal.wake_recent(self._quarantine.failed(plan.topics, time.monotonic(), lasts=lasts, full=full))
 
-    async def _claimed(
-        self, plan: ClaimPlan, starts: list[LevelStart] | None, version: int, claims: Sequence[Claim]
-    ) -> bool:
+    async def _claimed(self, claim: ClaimRange, claims: Sequence[Claim], blocked: Sequence[Blocked]) -> bool:
         """Hand out the jobs of a claim; returns whether there may be more."""
-        ageing_s = self._registry.policies.ageing_s
-        more = len(claims) == len(plan.seats) or sum(map(_weight, claims)) > PART_CHARS
-        self._cursors.claimed(claims, more=more)
+        plan, starts, ageing_s = claim.plan, claim.starts, self._ageing_s
+        is_full = len(claims) == len(plan.seats) or sum(map(_weight, claims)) > PART_CHARS
+        plain, in_turn, more = claims, list[Claim](), False
+        if claim.turns:
+            limits = self._turns.limits
+            in_turn = [one for one in claims if one.group_key is not None or one.topic in limits]
+            plain = [one for one in claims if one.group_key is None and one.topic not in limits]
+            more = self._turns.claimed(
+                claim.turns, in_turn, blocked,
+                most=claim.most, is_full=is_full, version=claim.turns_version, now_s=time.monotonic(),
+            )  # fmt: skip
+        self._cursors.claimed(plain, more=is_full)
         await self._handout.take(plan, claims)
-        if more:
+        if is_full:
             self._signal.work_left(plan.topics)
             return True
+        if in_turn:
+            return True  # of the other levels some may not have been read to their ends
         if claims and ageing_s and not ageing_s.keys().isdisjoint(plan.topics):
             return True  # rows locked by another host counted as work: look again
-        self._cursors.exhausted(plan.topics if starts is None else starts, version)
-        self._cursors.emptied(plan.topics)
-        return starts is not None and len(plan.topics) > FEW_TOPICS and len(starts) == LEVELS_MAX  # there may be more
+        self._cursors.exhausted(claim.topics if starts is None else starts, claim.version)
+        self._cursors.emptied(claim.topics)
+        return more or (starts is not None and len(claim.topics) > FEW_TOPICS and len(starts) == LEVELS_MAX)
 
 
 def _weight(claim: Claim) -> int:

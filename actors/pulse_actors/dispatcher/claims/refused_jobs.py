@@ -22,10 +22,11 @@ import structlog
 from pulse.errors import StatementError, UnavailableError
 from pulse.store.failures import IN_VAIN
 from pulse.store.recovery.set_aside import SetAside, Suspect
-from pulse.store.rows import Level
+from pulse.store.rows import GroupLevel, Level
 from pulse.store.store import Store
 from pulse_actors.dispatcher.claims.cursors import LevelStart
 from pulse_actors.dispatcher.claims.doubts import InDoubtClaims
+from pulse_actors.dispatcher.claims.group_turns import GroupStart
 from pulse_actors.dispatcher.claims.handout import ClaimRefusedError, Handout
 from pulse_actors.dispatcher.claims.work_signal import WorkSignal
 from pulse_actors.dispatcher.workers.registry import ClaimPlan, WorkerRegistry
@@ -35,7 +36,7 @@ TRY_S: Final = 1.0  # between two tries
 LOOKED_AT: Final = 1000  # jobs of one search: only their ids are read
 MOST: Final = 50  # jobs that one search sets aside: it blocks all claims
 ROUNDED_S: Final = 0.001  # due times lose some digits in conversion
-CLAIM: Final = "claim_jobs"
+CLAIMS: Final = frozenset({"claim_jobs", "claim_limited"})
 
 log = structlog.get_logger()
 
@@ -52,7 +53,9 @@ class RefusedJobs:
         self._in_doubt = in_doubt
         self._signal = signal
 
-    async def search(self, plan: ClaimPlan, starts: Sequence[LevelStart] | None) -> bool:
+    async def search(
+        self, plan: ClaimPlan, starts: Sequence[LevelStart] | None, turns: Sequence[GroupStart] = ()
+    ) -> bool:
         """
         Hand out the good jobs of a refused claim, and set aside the bad ones; call it while ``claiming``.
 
@@ -64,12 +67,18 @@ class RefusedJobs:
         """
         search = _RefusedSearch(self._handout, self._registry, plan)
         try:
-            return await self._search(search, plan, starts)
+            return await self._search(search, plan, starts, turns)
         except StatementError:  # even reading the ids is refused
             return search.has_claimed
 
-    async def _search(self, search: _RefusedSearch, plan: ClaimPlan, starts: Sequence[LevelStart] | None) -> bool:
-        suspects = await self._aside.claimable(plan.topics, max(len(plan.seats), LOOKED_AT), starts)
+    async def _search(
+        self,
+        search: _RefusedSearch,
+        plan: ClaimPlan,
+        starts: Sequence[LevelStart] | None,
+        turns: Sequence[GroupStart],
+    ) -> bool:
+        suspects = await self._aside.claimable(plan.topics, max(len(plan.seats), LOOKED_AT), starts, turns)
         try:
             await search.through(suspects[: len(plan.seats)])
             is_about_none = await search.is_about_none(suspects)
@@ -125,7 +134,7 @@ class RefusedJobs:
                 return False
         if claimed:
             await self._aside.readmit_like(found.sqlstate)
-        is_let_go = claimed or found.statement != CLAIM  # a job whose other statement was refused is retried there
+        is_let_go = claimed or found.statement not in CLAIMS  # a job whose other statement was refused is retried there
         if is_let_go:
             await self._aside.readmit([found.id])
             log.info("job_readmitted", job=_shown(found.id))
@@ -134,7 +143,7 @@ class RefusedJobs:
 
     async def _forget(self, found: SetAside) -> bool:
         """Stop trying a job that no claim takes: expiry handles expired ones; of running ones the report may be bad."""
-        if found.status == "RUNNING" and found.statement != CLAIM:
+        if found.status == "RUNNING" and found.statement not in CLAIMS:
             return False
         await self._aside.readmit([found.id])
         return True
@@ -191,13 +200,20 @@ class _RefusedSearch:
         return None
 
 
-def _these(suspects: Sequence[Suspect]) -> tuple[list[LevelStart], list[bytes]]:
+def _these(suspects: Sequence[Suspect]) -> tuple[list[tuple[GroupLevel, float]], list[bytes]]:
     """Where a claim of these begins, and their ids."""
-    begins: dict[Level, float] = {}
+    begins: dict[Level | GroupLevel, float] = {}
     for one in suspects:
         begins[one.level] = min(begins.get(one.level, one.due_s), one.due_s)
     levels = sorted(begins, key=lambda level: -level.priority)
-    return [LevelStart(*level, begins[level] - ROUNDED_S) for level in levels], [one.id for one in suspects]
+    starts = [
+        (
+            level if isinstance(level, GroupLevel) else GroupLevel(level.topic, None, level.priority),
+            begins[level] - ROUNDED_S,
+        )
+        for level in levels
+    ]
+    return starts, [one.id for one in suspects]
 
 
 def _shown(job: bytes) -> str:

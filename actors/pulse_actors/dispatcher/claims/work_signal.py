@@ -5,15 +5,16 @@ from __future__ import annotations
 import heapq
 import itertools
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 import anyio
 
-from pulse.store.rows import Level
+from pulse.store.rows import Ended, GroupLevel, Level, level_of
 from pulse_actors.dispatcher.claims.cross_host import CrossHostHints
 from pulse_actors.dispatcher.claims.cursors import Cursors
-from pulse_actors.dispatcher.workers.records import RegisteredWorker
+from pulse_actors.dispatcher.claims.group_turns import GroupTurns
+from pulse_actors.dispatcher.workers.records import HeldJob, RegisteredWorker
 from pulse_actors.dispatcher.workers.registry import ClaimPlan, WorkerRegistry
 
 FAR_S: Final = 3600.0  # jobs that are due later are left to polling
@@ -29,19 +30,19 @@ class DueTimes:
     """
 
     def __init__(self) -> None:
-        self._heap: list[tuple[float, int, Level | None]] = []
+        self._heap: list[tuple[float, int, Level | GroupLevel | None]] = []
         self._numbers = itertools.count()  # levels and None have no order
 
-    def add(self, level: Level | None, delay_s: float, now_s: float) -> bool:
+    def add(self, level: Level | GroupLevel | None, delay_s: float, now_s: float) -> bool:
         """A job is due at that level in *delay_s*; returns whether that is remembered."""
         if delay_s >= FAR_S or len(self._heap) >= MAX_TIMES:
             return False
         heapq.heappush(self._heap, (now_s + delay_s, next(self._numbers), level))
         return True
 
-    def passed(self, now_s: float) -> list[Level | None]:
+    def passed(self, now_s: float) -> list[Level | GroupLevel | None]:
         """Remove and return what is due by now, in order."""
-        due: list[Level | None] = []
+        due: list[Level | GroupLevel | None] = []
         while self._heap and self._heap[0][0] <= now_s:
             due.append(heapq.heappop(self._heap)[2])
         return due
@@ -60,6 +61,7 @@ class WorkSignal:
 
     Attributes:
         cursors: Where claims go on.
+        turns: The same of groups, and of topics with a limit.
         poll_s: As above.
     """
 
@@ -68,6 +70,7 @@ class WorkSignal:
         self._cross_host = cross_host
         self.poll_s = poll_s
         self.cursors = Cursors(poll_s)
+        self.turns = GroupTurns(poll_s)
         self._due = DueTimes()
         self._event = anyio.Event()
         self._left: set[str] = set()  # topics with unclaimed work, since the last plan
@@ -77,7 +80,18 @@ class WorkSignal:
     def wake(self) -> None:
         """There may be work, at an unknown level, due for an unknown time."""
         self.cursors.want_full()
+        self.turns.want_survey()
         self._event.set()
+
+    def is_in_turn(self, level: GroupLevel) -> bool:
+        """Whether jobs of *level* are claimed by their group's turn: they have one, or their topic has a limit."""
+        return level.group is not None or level.topic in self.turns.limits
+
+    def set_limits(self, limits: Mapping[str, str]) -> None:
+        """Topics that go by a limit, and its name, as just read; policies may have changed, too."""
+        if self.turns.limits or limits:
+            self.turns.set_limits(limits)
+            self.wake()
 
     def came(self, worker: RegisteredWorker) -> None:
         """A worker connected: topics that no other worker here serves may have jobs that are long due."""
@@ -87,15 +101,18 @@ class WorkSignal:
         else:
             self.wake()
 
-    def wake_recent(self, delay_s: float = 0.0) -> None:
-        """Work is due now or in *delay_s*, at an unknown level."""
+    def wake_recent(self, delay_s: float = 0.0, *, has_groups: bool = False) -> None:
+        """Work is due now or in *delay_s*, at an unknown level, maybe of a group."""
+        if has_groups:
+            self.turns.use()
         if delay_s <= 0:
             self.cursors.want_recent()
+            self.turns.want_survey()
             self._event.set()
         elif self._due.add(None, delay_s, time.monotonic()):
             self._event.set()  # the loop computes its pause again
 
-    def wake_level(self, level: Level, delay_s: float = 0.0, *, due_s: float | None = None) -> None:
+    def wake_level(self, level: Level | GroupLevel, delay_s: float = 0.0, *, due_s: float | None = None) -> None:
         """
         There is work at *level*, now or in *delay_s*.
 
@@ -105,11 +122,40 @@ class WorkSignal:
             due_s: When it is due, Unix seconds, if known; it may be long ago.
         """
         if delay_s <= 0:
-            self.cursors.learn(level, due_s)
+            self._learn(level, due_s)
             self._event.set()
             self.work_left((level.topic,))
         elif self._due.add(level, delay_s, time.monotonic()):
             self._event.set()
+
+    def _learn(self, level: Level | GroupLevel, due_s: float | None = None) -> None:
+        if isinstance(level, GroupLevel):
+            self.turns.learn(level, due_s)
+        elif level.topic in self.turns.limits:
+            self.turns.learn(GroupLevel(level.topic, None, level.priority), due_s)
+        else:
+            self.cursors.learn(level, due_s)
+
+    def ended(self, one: Ended, delay_s: float | None = None) -> None:
+        """An attempt ended without success: its slot is free, and its job is due then, if it runs again."""
+        if one.topic in self.turns.limits:
+            self.turns.freed(one.topic, one.group_key)
+            self._event.set()
+        if one.status != "DEAD_LETTERED":
+            delay_s = one.delay_s if delay_s is None else delay_s
+            self.wake_level(level_of(one.topic, one.group_key, one.priority), delay_s, due_s=one.due_s)
+
+    def freed_somewhere(self) -> None:
+        """Jobs were canceled or deleted: slots may be free, or a sequence go on, here or on other hosts."""
+        if self.turns.limits:
+            self.wake_recent()
+            self._cross_host.work()
+
+    def freed(self, jobs: Iterable[HeldJob]) -> None:
+        """These are over: the slots of those with a limit are free."""
+        if self.turns.limits:
+            for job in jobs:
+                self.turns.freed(job.topic, job.group_key)
 
     def work_left(self, topics: Iterable[str]) -> None:
         """A claim has left work in *topics*."""
@@ -122,6 +168,11 @@ class WorkSignal:
             left, self._left = self._left.difference(*(plan.topics for plan in plans)), set()
             if left:
                 self._cross_host.work()
+
+    def tell_slots(self) -> None:
+        """Notify other hosts of slots of limits that were freed here, and that no job here has taken."""
+        if self.turns.limits and self.turns.has_left_slots():
+            self._cross_host.work()
 
     async def tell_left(self) -> None:
         """
@@ -154,8 +205,10 @@ class WorkSignal:
         for level in passed:
             if level is None:
                 self.cursors.want_recent()
+                if self.turns.is_used or self.turns.limits:
+                    self.turns.want_survey()
             else:
-                self.cursors.learn(level)
+                self._learn(level)
         return bool(passed)
 
     async def wait(self, pause_s: float, now_s: float, *, has_room: bool) -> None:

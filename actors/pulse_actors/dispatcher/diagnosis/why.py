@@ -15,9 +15,10 @@ from typing import Final, TypeAlias
 
 from pulse.common.text import ago, count, cut, duration, similar_names
 from pulse.job import keeps_unique_key
-from pulse.store.reading.jobs import BEFORE_MAX, StoredFacts
+from pulse.store.reading.jobs import StoredFacts
 from pulse_actors.dispatcher.claims.handout import ISOLATE_AT_CRASHES
 from pulse_actors.dispatcher.claims.quarantine import LONGEST_S
+from pulse_actors.dispatcher.diagnosis import why_limits
 from pulse_actors.dispatcher.diagnosis.reasons import Cause, JobFacts, job_id, moment, short, short_error
 from pulse_actors.dispatcher.diagnosis.why_running import running
 from pulse_actors.shared import identity as identities
@@ -271,19 +272,6 @@ def _where(job: StoredFacts) -> str:
     return f' at worker "{named.name}", pid {named.pid} of host {named.host} (which was {seen})'
 
 
-def _behind(job: StoredFacts, facts: JobFacts) -> Cause | None:
-    if not job.before:
-        return None
-    number = f"{BEFORE_MAX:,} jobs or more" if job.before >= BEFORE_MAX else count(job.before, "job")
-    comes = "comes" if job.before == 1 else "come"
-    text = f'{number} of topic "{job.topic}" {comes} first: of higher priority, or due earlier.'
-    if facts.is_ageing:
-        text += " The topic ages: those that have waited for long may go first, too."
-    return Cause(
-        "behind", text, "Wait, start more workers, or submit with a higher --priority.", details={"before": job.before}
-    )
-
-
 def _expires(job: StoredFacts, _facts: JobFacts) -> Cause | None:
     if job.expires_at is None:
         return None
@@ -324,22 +312,40 @@ def _slow(facts: JobFacts) -> list[Cause]:
     return [] if facts.slow is None else [Cause("slow_database", *facts.slow)]
 
 
-# In the order in which they decide. Workers that are full now are no reason for a job that is not due.
+# In the order in which they decide. Workers or limits that are full now are no reason for a job that is not due.
 DUE: Final[Sequence[Rule]] = (
     _all_paused,
     _topic_paused,
     _stopping,
     _unreadable,
+    why_limits.limit_paused,
+    why_limits.group_paused,
+    why_limits.halted,
     _nobody,
     _no_handler,
     _held_back,
+    why_limits.limit_full,
+    why_limits.in_sequence,
+    why_limits.group_full,
+    why_limits.rate,
     _full,
     _earlier,
     _not_due,
-    _behind,
+    why_limits.behind,
     _expires,
 )
-NOT_DUE: Final[Sequence[Rule]] = (_held, _all_paused, _topic_paused, _not_due, _nobody, _no_handler, _expires)
+NOT_DUE: Final[Sequence[Rule]] = (
+    _held,
+    _all_paused,
+    _topic_paused,
+    why_limits.limit_paused,
+    why_limits.group_paused,
+    why_limits.halted,
+    _not_due,
+    _nobody,
+    _no_handler,
+    _expires,
+)
 
 
 def _workers(number: int) -> str:

@@ -15,6 +15,7 @@ from pulse import protocol
 from pulse.errors import UnavailableError
 from pulse.store.connections.usage import away_s
 from pulse.store.reading.counts import Depth, Depths
+from pulse.store.reading.limits import LimitUsage
 from pulse.store.store import Store
 from pulse.system import processes
 from pulse_actors.dispatcher.monitoring.counters import CHARTED, KINDS, STEP_S, Counted, DispatchCounters
@@ -28,6 +29,7 @@ IDLE_S: Final = 60.0  # while nothing happens here
 WAIT_S: Final = 1.0  # for a count that a client asked for; then the last one is returned
 PRECISE_S: Final = 0.1  # a slower count does not show the database's time precisely enough
 MOST_TOPICS: Final = 1000  # listed by name in a count
+MOST_LIMITS: Final = 1000
 _NEVER: Final = float("-inf")
 WAITING: Final = ("ready", "scheduled", "retrying", "unhandled")
 
@@ -42,7 +44,9 @@ class StatsReporter:
         self._registry = registry
         self._counters = counters
         self._since = time.time()
+        self._limit_reads = store.limit_reads
         self._depths: Depths | None = None
+        self._limits: tuple[Sequence[LimitUsage], int] = (), 0
         self._looked_s = _NEVER  # the last count that succeeded, monotonic clock
         self._next_s = _NEVER  # no count before
         self._lock = anyio.Lock()
@@ -70,6 +74,7 @@ class StatsReporter:
                 :MOST_TOPICS
             ]
             try:
+                self._limits = await self._limit_reads.usage(MOST_LIMITS)
                 depths = await self._depth_store.read(MOST_TOPICS, served)
                 self._depths, self._looked_s = depths, time.monotonic()
                 if self._looked_s - began_s < PRECISE_S:
@@ -87,6 +92,10 @@ class StatsReporter:
             return None
         sums = {state: sum(getattr(one, state) for one in self._depths.topics) for state in WAITING}
         return {**sums, "exact": self._depths.is_exact}
+
+    def full_limits(self) -> list[dict[str, object]]:
+        """The limits that have no slot left, as of the last count."""
+        return [_limit_row(one) for one in self._limits[0] if one.is_full]
 
     async def answer(self, body: protocol.StatsRequest) -> dict[str, object]:
         """The answer; *body*: how much of it."""
@@ -111,6 +120,8 @@ class StatsReporter:
             "workers": self._workers(),
             "counters": self._totals(),
             "histograms": {name: one.told() for name, one in self._counters.timed.items()},
+            "limits": [_limit_row(one) for one in self._limits[0][: body.topics]],
+            "limits_omitted": self._limits[1] + len(self._limits[0][body.topics :]),
             "database": self._database(),
             "dispatcher": _usage(),
         }
@@ -133,7 +144,7 @@ class StatsReporter:
 
         ordered = sorted(names, key=work)
         paused = {*cast("Mapping[str, object]", closed)} if isinstance(closed, Mapping) else set[str]()
-        held = self._held()
+        held, limit_of = self._held(), self._limit_of()
         shown = [
             {
                 **_depth_row(
@@ -145,11 +156,15 @@ class StatsReporter:
                 "workers": serving[name],
                 "rates": dict(zip(KINDS, rates.get(name) or [0.0] * len(KINDS), strict=True)),
                 "counts": dict(zip(KINDS, self._counters.total(name), strict=True)),
+                "limit": limit_of.get(name),
             }
             for name in ordered[:most]
         ]
         rest += [depths[name] for name in ordered[most:] if name in depths]
         return shown, _others(rest, len(ordered[most:]))
+
+    def _limit_of(self) -> dict[str, str]:
+        return {topic: one.name for one in self._limits[0] for topic in one.topics}
 
     def _held(self) -> Counter[str] | None:
         """What workers here hold by topic, if running jobs were not counted everywhere."""
@@ -209,6 +224,16 @@ def _depth_row(one: Depth) -> dict[str, object]:
         "unhandled": one.unhandled,
         "running": one.running,
         "oldest_s": one.oldest_s,
+    }
+
+
+def _limit_row(one: LimitUsage) -> dict[str, object]:
+    return {
+        "name": one.name,
+        "running": one.running,
+        "concurrency": one.concurrency,
+        "full": one.is_full,
+        "retry_s": one.retry_s,
     }
 
 

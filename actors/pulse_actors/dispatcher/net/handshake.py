@@ -110,7 +110,9 @@ def held_jobs(
     held: dict[Pair, HeldJob] = {}
     for pair in listed:
         job = over.get(pair[0]) if holds is None else holds.get(pair, over.get(pair[0]))
-        one = HeldJob("", "") if job is None else HeldJob(job.name, job.topic, timeout_s=job.timeout_s)
+        one = HeldJob("", "")
+        if job is not None:
+            one = HeldJob(job.name, job.topic, timeout_s=job.timeout_s, group_key=job.group_key)
         if before is not None and pair in before.held:  # it may die before it can report that again
             one = replace(one, **{name: getattr(before.held[pair], name) for name in CARRIED_OVER})
         held[pair] = one

@@ -17,7 +17,7 @@ from pulse.job import Status
 from pulse.store.operators.transaction import Acting
 from pulse.store.reading.jobs import STATUSES
 from pulse.store.reading.listing import JobFilter
-from pulse.store.rows import Canceled, Level, Wake
+from pulse.store.rows import Canceled, GroupLevel, Level, Wake, level_of
 from pulse.system import processes
 from pulse_actors.dispatcher.context import Answer, RequestContext, no_such
 from pulse_actors.dispatcher.diagnosis.facts import facts_of
@@ -135,6 +135,8 @@ async def cancel_jobs(on: RequestContext, body: protocol.ByIds) -> Answer:
         worker = None if job.worker is None else on.services.registry.get(job.worker)
         if worker is not None:
             worker.link.send("stop", None, {"jobs": [(job.id, job.attempt, "canceled")]})
+    if canceled:
+        on.services.signal.freed_somewhere()
     return await _done_and_refused(on, body.ids, {job.id for job in canceled}, aside=aside)
 
 
@@ -162,6 +164,8 @@ async def delete_jobs(on: RequestContext, body: protocol.ByIds) -> Answer:
     async with on.acting() as store:
         gone = await store.delete([job for job in body.ids if job not in held])
         await _note(store, "jobs.delete", body, sorted(gone))
+    if gone:
+        on.services.signal.freed_somewhere()
     there = await on.services.store.statuses([*held]) if held else {}
     left = {job for job, (status, _) in there.items() if status != Status.RUNNING}
     return await _done_and_refused(on, body.ids, gone, conflicts=left)
@@ -183,10 +187,11 @@ async def change_jobs(on: RequestContext, body: protocol.JobsChange) -> Answer:
 
 def _wake(on: RequestContext, wakes: Iterable[Wake]) -> None:
     """Let the next claims look at each of these levels, from the first due time on."""
-    levels: dict[Level, float] = {}
+    levels: dict[Level | GroupLevel, float] = {}
     now_s = time.time()
     for wake in wakes:
-        level, due_s = Level(wake.topic, wake.priority), now_s if wake.due_s is None else wake.due_s
+        level = level_of(wake.topic, wake.group_key, wake.priority)
+        due_s = now_s if wake.due_s is None else wake.due_s
         levels[level] = min(levels.get(level, due_s), due_s)
     for level, due_s in levels.items():
         on.services.signal.wake_level(level, due_s - now_s if due_s > now_s + SOON_S else 0.0, due_s=due_s)

@@ -29,7 +29,7 @@ TRIES: Final = 5  # of a change that collides with others
 _WHEN: Final = ("cron", "every", "at")
 _AS_THEY_ARE: Final = (
     "name", "topic", "priority", "max_attempts", "timeout_s", "jitter_s", "catch_up", "overlap",
-    "unique_until", "on_conflict",
+    "group_key", "unique_until", "on_conflict",
 )  # fmt: skip
 
 log = structlog.get_logger()
@@ -293,6 +293,7 @@ def _new(identity: bytes, body: protocol.ScheduleCreate, now_us: int, *, is_new:
         unique_key=body.unique,
         unique_until=body.unique_until,
         on_conflict=body.on_conflict,
+        group_key=body.group_key,
     )
 
 

@@ -21,7 +21,7 @@ from pulse.store.operators.transaction import Operator
 from pulse.system import processes
 from pulse_actors.dispatcher.context import Answer, RequestContext
 from pulse_actors.dispatcher.monitoring.findings import WAIT_S
-from pulse_actors.dispatcher.requests import jobs, schedules
+from pulse_actors.dispatcher.requests import jobs, limits, schedules
 from pulse_actors.dispatcher.workers.health import condition_of, quiet_s
 from pulse_actors.dispatcher.workers.records import RegisteredWorker
 from pulse_actors.runtime.actor import database_status
@@ -83,6 +83,13 @@ async def list_topics(on: RequestContext, body: protocol.TopicsList) -> Answer:
 async def get_topic(on: RequestContext, body: protocol.TopicGet) -> Answer:
     """The policy of one topic: each value in force, and where it is set."""
     return {"topic": await _topic(on, body.topic)}
+
+
+async def topic_groups(on: RequestContext, body: protocol.TopicGroups) -> Answer:
+    """What waits in the groups of a topic."""
+    groups, is_all = await on.services.store.limit_reads.groups(body.topic, body.limit)
+    rows = [{**one._asdict(), "full": one.is_full} for one in groups]
+    return {"groups": rows, "is_all": is_all}
 
 
 async def set_topic(on: RequestContext, body: protocol.TopicSet) -> Answer:
@@ -193,9 +200,10 @@ async def status(on: RequestContext, _body: protocol.NoBody) -> Answer:
     """Everything at a glance; the supervisor's part comes over the bus."""
     of_supervisor = await on.services.bus.ask_status(SUPERVISOR_ANSWER_S) or {}
     database = await database_status(on.services.store)
-    counts, exact, gate, waiting = None, None, None, None
+    counts, exact, gate, waiting, limits = None, None, None, None, None
     if database["ok"]:
         waiting = await on.services.stats.waiting()
+        limits = on.services.stats.full_limits()
         counts, exact = await on.services.store.reads.counts()
         gate = await on.services.store.gate.get()
     looked = await on.services.findings.current(WAIT_S if database["ok"] else 0.0)
@@ -211,6 +219,7 @@ async def status(on: RequestContext, _body: protocol.NoBody) -> Answer:
         "jobs": counts,
         "jobs_exact": exact,
         "waiting": waiting,
+        "limits": limits,
         "findings": list(map(document_of, _findings(connected, looked))),
     }
 
@@ -261,8 +270,13 @@ REQUESTS: Final[Mapping[str, Handler]] = {
     "dispatch.status": _handler(dispatch_status),
     "topics.list": _handler(list_topics),
     "topics.get": _handler(get_topic),
+    "topics.groups": _handler(topic_groups),
     "topics.set": _handler(set_topic),
     "topics.unset": _handler(unset_topic),
+    "limits.list": _handler(limits.list_limits),
+    "limits.set": _handler(limits.set_limit),
+    "limits.unset": _handler(limits.unset_limit),
+    "limits.declare": _handler(limits.declare_limits),
     "audit.list": _handler(list_actions),
     "workers.list": _handler(list_workers),
     "workers.drain": _handler(drain_worker),

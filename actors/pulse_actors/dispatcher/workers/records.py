@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol, TypeAlias
 
-from pulse.store.rows import EndingKind
+from pulse.store.rows import EndingKind, Running
 
 Pair: TypeAlias = tuple[bytes, int]
 
@@ -49,7 +49,12 @@ class HeldJob:
     since_s: float = 0.0  # when its handler was called, monotonic clock; 0: unknown
     ended: bool = False  # its worker has reported the end, and must repeat it: there was no room for the report
     assign: int = 0  # number of the frame in which it was sent, or of a later one
+    group_key: str | None = None
     unlisted: int = 0  # heartbeats in a row that did not list it although that frame had been read, as far as is known
+
+    def learn(self, job: Running) -> None:
+        """Add what the database knows of it."""
+        self.name, self.topic, self.timeout_s, self.group_key = job
 
 
 @dataclass(frozen=True, slots=True)

@@ -238,21 +238,24 @@ class WorkerRegistry:
         for claim in claims:
             stall_s = self.stall_s(claim.topic, stalls.get(claim.name))
             held[claim.id, claim.attempt] = HeldJob(
-                claim.name, claim.topic, timeout_s=claim.timeout_s, stall_s=stall_s, assign=assigns
+                claim.name,
+                claim.topic,
+                timeout_s=claim.timeout_s,
+                stall_s=stall_s,
+                assign=assigns,
+                group_key=claim.group_key,
             )
 
-    def free(self, worker: RegisteredWorker, pairs: Iterable[Pair]) -> None:
-        """Results were answered: the jobs are no longer held."""
+    def free(self, worker: RegisteredWorker, pairs: Iterable[Pair]) -> list[HeldJob]:
+        """Results were answered: the jobs are no longer held. Returns them."""
         held = worker.held
-        for pair in pairs:
-            held.pop(pair, None)
+        return [held.pop(pair) for pair in pairs if pair in held]
 
     def learn(self, worker: RegisteredWorker, running: Mapping[Pair, Running]) -> list[tuple[Pair, HeldJob]]:
         """Add what the database knows of attempts that a worker listed while it was away; as for ``started``."""
         learned = [pair for pair in running if pair in worker.held and not worker.held[pair].name]
         for pair in learned:
-            held, job = worker.held[pair], running[pair]
-            held.name, held.topic, held.timeout_s = job.name, job.topic, job.timeout_s
+            worker.held[pair].learn(running[pair])
         return self.started(worker, [pair for pair in learned if worker.held[pair].started])
 
     def started(

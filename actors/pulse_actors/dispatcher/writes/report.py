@@ -17,7 +17,7 @@ import structlog
 from pulse.errors import StatementError, UnavailableError
 from pulse.store.connections.session import HeldCommit
 from pulse.store.failures import CONSTRAINTS
-from pulse.store.rows import Completion, Ended, Ending, EndingKind, Level
+from pulse.store.rows import Completion, Ended, Ending, EndingKind
 from pulse.store.store import Store
 from pulse.system.failure_log import MAX_ERROR_CHARS, FailedAttempt, FailureLog
 from pulse_actors.dispatcher.claims.work_signal import WorkSignal
@@ -166,8 +166,7 @@ class ReportWriter:
 
     def _wake(self, ended: Sequence[Ended]) -> None:
         for one in ended:
-            if one.status != "DEAD_LETTERED":
-                self._signal.wake_level(Level(one.topic, one.priority), one.delay_s, due_s=one.due_s)
+            self._signal.ended(one)
 
     async def _write(self, items: Sequence[PendingReport | Obituary]) -> None:
         began_s = time.monotonic()
@@ -264,7 +263,7 @@ class ReportWriter:
         for ending in endings:
             worker = self._registry.find(ending.worker) if (ending.id, ending.attempt) in ended else None
             if worker is not None:
-                self._registry.free(worker, [(ending.id, ending.attempt)])
+                self._signal.freed(self._registry.free(worker, [(ending.id, ending.attempt)]))
 
     def _count(
         self,
@@ -286,7 +285,7 @@ class ReportWriter:
             log.info("results_stale", worker=report.worker.identity, count=len(stale))
         self._kept.difference_update(pairs)
         self._registry.reporting.difference_update(pairs)
-        self._registry.free(report.worker, pairs)
+        self._signal.freed(self._registry.free(report.worker, pairs))
         body: dict[str, object] = {"stale": stale}
         if self._untold:
             failed = [self._untold.pop(pair) for pair in pairs if pair in self._untold]

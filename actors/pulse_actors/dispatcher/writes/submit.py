@@ -19,7 +19,7 @@ from pulse.errors import (
 )
 from pulse.protocol import SubmittedJob
 from pulse.store.failures import IN_VAIN, UNIQUE_VIOLATION, refuse_swallowed
-from pulse.store.rows import Level, Wake, from_s
+from pulse.store.rows import GroupLevel, Level, Wake, from_s
 from pulse.store.store import Store
 from pulse_actors.dispatcher.claims.cursors import FEW_TOPICS
 from pulse_actors.dispatcher.claims.doubts import InDoubtClaims
@@ -211,12 +211,16 @@ class SubmitWriter:
     def _wake(self, woken: Sequence[Wake]) -> None:
         for wake in woken:
             if wake.due_s is not None:
-                self._signal.wake_level(Level(wake.topic, wake.priority), due_s=wake.due_s)
+                level: Level | GroupLevel = Level(wake.topic, wake.priority)
+                if wake.group_key is not None:
+                    level = GroupLevel(wake.topic, wake.group_key, wake.priority)
+                self._signal.wake_level(level, due_s=wake.due_s)
 
-    def _wake_delayed(self, jobs: Iterable[SubmittedJob]) -> None:
+    def _wake_delayed(self, jobs: Sequence[SubmittedJob]) -> None:
         delays = [job.delay_s for job in jobs if job.delay_s]
         if delays:
-            self._signal.wake_recent(min(delays))
+            has_groups = any(job.group_key is not None for job in jobs)
+            self._signal.wake_recent(min(delays), has_groups=has_groups)
 
     def _answer(self, jobs: Sequence[SubmittedJob], ids: Sequence[bytes | None]) -> dict[str, object]:
         """The ids; and which names no worker has a handler for, although workers serve the topic."""

@@ -130,7 +130,7 @@ async def test_what_a_worker_does_not_list_is_given_back(bench: Bench, connectio
         for worker, attempts in (("w", 1), ("w", 2), ("w", 1), ("v", 1))
     ]
     kept = await bench.claims.in_doubt.give_back_unlisted("w", {(listed, 1), (older, 1), (foreign, 1)})
-    assert kept == {(listed, 1): ("n", TOPIC, None)}
+    assert kept == {(listed, 1): ("n", TOPIC, None, None)}
     assert await state(connection, listed) == ("RUNNING", "w", 1, 0)
     assert await state(connection, older) == ("RETRYING", None, 2, 1)
     assert await state(connection, unlisted) == ("PENDING", None, 1, 1)

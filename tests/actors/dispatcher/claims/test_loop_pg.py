@@ -21,7 +21,7 @@ from pulse.store.connections.pool import Target
 from pulse.store.operators.policies import LivePolicy
 from pulse.store.recovery.epochs import WENT_BACK
 from pulse.store.recovery.set_aside import Suspect
-from pulse.store.rows import Claim, Level
+from pulse.store.rows import Claim, GroupLevel, Level
 from pulse.store.store import Store
 from pulse_actors.dispatcher.claims import handout
 from pulse_actors.dispatcher.claims import loop as claiming
@@ -64,7 +64,7 @@ class Bench(recovery_kit.Bench):
         self.claims.signal.cursors.full_done(now_s, now_s)
 
     @property
-    def due(self) -> list[Level | None]:
+    def due(self) -> list[Level | GroupLevel | None]:
         """The levels of the known later due times."""
         return [level for _, _, level in sorted(self.claims.signal._due._heap)]
 
@@ -200,10 +200,10 @@ def break_topic(bench: Bench) -> None:
             raise broken
         return await claim(topics, *args, levels=levels, **more)
 
-    async def broken_look(topics: Sequence[str], limit: int, levels: Any) -> list[Suspect]:
+    async def broken_look(topics: Sequence[str], *args: Any) -> list[Suspect]:
         if TOPIC in topics:
             raise broken
-        return await claimable(topics, limit, levels)
+        return await claimable(topics, *args)
 
     bench.monkeypatch.setattr(bench.store, "claim", broken_claim)
     bench.monkeypatch.setattr(bench.store.aside, "claimable", broken_look)

@@ -87,6 +87,16 @@ async def test_a_topic_that_they_do_not_serve(store: Store, connection: Sql) -> 
     assert (await read(connection, away.id or b""))["locked_by"] is None
 
 
+async def test_a_job_of_a_group(store: Store, connection: Sql) -> None:
+    """It waits for a claim that knows of groups; the answer names its level. The others of the same submit run."""
+    grouped, plain = job(group_key="g", priority=3), job()
+    claims, woken = await insert(store, [grouped, plain])
+    assert [claim.id for claim in claims] == [plain.id]
+    assert woken == [Wake(TOPIC, 3, NOW.timestamp(), 1, "g")]
+    row = await read(connection, grouped.id or b"")
+    assert (row["status"], row["attempts"], row["group_key"]) == ("PENDING", 0, "g")
+
+
 async def test_what_has_expired(store: Store, connection: Sql) -> None:
     """It waits for the watchdog; what expires later runs."""
     over, later, soon = job(expires_at=NOW.timestamp()), job(expires_at=at(1).timestamp()), job(expires_in_s=0.5)

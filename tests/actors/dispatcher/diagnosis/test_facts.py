@@ -28,7 +28,7 @@ JOB: Final = bytes(15) + b"1"
 OTHER: Final = bytes(15) + b"2"
 HOST: Final = identities.this_host("here")
 ME: Final = f"{HOST.id}/{HOST.boot}/{HOST.pidns}/{os.getpid()}.{processes.start_time(os.getpid())}/w"
-NOTHING: Final = cast("Any", SimpleNamespace(aside=None, unique=None))  # not asked
+NOTHING: Final = cast("Any", SimpleNamespace(aside=None, unique=None, limited=None))  # not asked
 BASE: Final = StoredFacts(
     id=JOB, topic="a", name="red", status="PENDING", priority=0, attempts=2, uncharged=0, max_attempts=5, crashes=0,
     submitted_at=0.0, next_run_at=0.0, now=9.0,

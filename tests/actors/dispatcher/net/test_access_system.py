@@ -49,7 +49,8 @@ BODIES: Final[Mapping[str, dict[str, Any]]] = {
     "schedules.find": {"words": ["k"]}, "schedules.preview": {"id": NO_ID},
     "schedules.create": {"name": "n", "cron": "@yearly"}, "schedules.declare": {"by": "nobody:app", "schedules": []},
     "dispatch.pause": {"topic": "nobody's"}, "dispatch.resume": {"topic": "nobody's"},
-    "topics.get": {"topic": "nobody's"}, "topics.set": {"topic": "nobody's", "max_attempts": 3},
+    "topics.get": {"topic": "nobody's"}, "topics.groups": {"topic": "nobody's"},
+    "topics.set": {"topic": "nobody's", "max_attempts": 3},
     "topics.unset": {"topic": "nobody's"}, "actors.restart": {"name": "nobody"},
 }  # fmt: skip
 

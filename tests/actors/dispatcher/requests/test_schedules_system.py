@@ -35,7 +35,7 @@ def test_options_are_unset(client: Peer, topic: str) -> None:
     """What is nil is as if it had never been given, what is left out stays; what a schedule needs cannot be nil."""
     words: Body = {
         "max_attempts": 3, "timeout_s": 5.0, "jitter_s": 5.0, "ends_at": time.time() + 1e6, "unique": topic,
-        "unique_until": "start", "on_conflict": "replace",
+        "unique_until": "start", "on_conflict": "replace", "group_key": "g",
     }  # fmt: skip
     plain = create(client, topic, **BERLIN)
     made = create(client, topic, **BERLIN, **words)

@@ -18,7 +18,7 @@ from pulse.errors import StatementError, UnavailableError
 from pulse.protocol import Result
 from pulse.store.connections.pool import SERVER_SETTINGS, Target
 from pulse.store.failures import IN_VAIN
-from pulse.store.rows import Ended, Ending, EndingKind, Level
+from pulse.store.rows import Ended, Ending, EndingKind, GroupLevel, Level
 from pulse.store.store import Store
 from pulse_actors.dispatcher.workers.records import HeldJob, RegisteredWorker
 from pulse_actors.dispatcher.writes import report as writing
@@ -44,11 +44,11 @@ class Tray(Floor):
         self.worker = new_worker("w")
         self.registry.join(self.worker)
         self.dsn = dsn
-        self.woken: list[tuple[Level, float]] = []
+        self.woken: list[tuple[Level | GroupLevel, float]] = []
         self.dues_s: list[float | None] = []
         self.claims.signal.wake_level = self._woken  # type: ignore[method-assign]
 
-    def _woken(self, level: Level, delay_s: float = 0.0, *, due_s: float | None = None) -> None:
+    def _woken(self, level: Level | GroupLevel, delay_s: float = 0.0, *, due_s: float | None = None) -> None:
         self.woken.append((level, delay_s))
         self.dues_s.append(due_s)
 

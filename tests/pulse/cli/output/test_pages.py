@@ -13,6 +13,7 @@ import pytest
 from pulse.cli.control.dispatch import gate_lines
 from pulse.cli.control.schedules import TimingOptions, schedules_table, when_body, when_words
 from pulse.cli.control.schedules import facts as schedule_facts
+from pulse.cli.control.topics_page import groups_table, merged, topics_table
 from pulse.cli.jobs.commands import jobs_table
 from pulse.cli.jobs.page import facts
 from pulse.cli.output.render import Line, plain_table
@@ -33,6 +34,8 @@ from pulse.protocol.answers import (
     read,
 )
 from pulse.protocol.schedules import ScheduleInfo, SchedulePageAnswer
+from pulse.protocol.stats import GroupStats, Stats
+from tests.support.commandline.cli_answers import stats
 
 NOW_S = 1_900_000_000.0
 ID = UUID("0190163d-8694-739b-aea5-966c26f8ad91")
@@ -304,10 +307,11 @@ class TestSchedules:
 
     def test_facts_of_a_key(self) -> None:
         plain = ScheduleInfo(ID.bytes, "a", run_at=NOW_S)
-        assert not {"unique key", "skipped"} & dict(schedule_facts(plain, NOW_S)).keys()
+        assert not {"group", "unique key", "skipped"} & dict(schedule_facts(plain, NOW_S)).keys()
         keyed = ScheduleInfo(ID.bytes, "a", run_at=NOW_S, unique_key="k\n", skipped_at=NOW_S - 5, skipped_for=ID.bytes)
+        keyed = msgspec.structs.replace(keyed, group_key="g\n")
         shown = {label: cell.text for label, cell in schedule_facts(keyed, NOW_S)}
-        assert shown["unique key"] == "k\\n (until a job ends, else skip)"
+        assert (shown["group"], shown["unique key"]) == ("g\\n", "k\\n (until a job ends, else skip)")
         assert shown["skipped"].endswith(" (5 s ago)")
         assert shown["for job"] == str(ID)
         keyed = msgspec.structs.replace(keyed, unique_until="start", on_conflict="replace")
@@ -336,3 +340,42 @@ def test_table_of_workers() -> None:
     assert line.split() == ["w1", "7", "h", "2", "draining", "a,", "b", "n", "lease"]
     (_, line) = plain_table(workers_table([read(Worker, {**body, "capacity": 10, "silent": True})]), None)
     assert line.split()[3:5] == ["0/10", "silent"]
+
+
+def test_the_groups_of_a_topic() -> None:
+    groups = [
+        GroupStats("hot\nkey", ready=1000, later=3, running=2, oldest_s=90.0, concurrency=2, full=True),
+        GroupStats("halted", ready=1, concurrency=1, halted_by=ID.bytes),
+        GroupStats("off", later=1, concurrency=0, full=True),
+        GroupStats("free", ready=7),
+    ]
+    assert [line.split() for line in plain_table(groups_table(groups), None)] == [
+        ["group", "waiting", "oldest", "running", "of", "later", "state"],
+        ["hot", "key", "1,000", "90", "s", "2", "2", "3", "full"],
+        ["halted", "1", "0", "1", "0", "halted", "by", str(ID)],
+        ["off", "0", "0", "0", "1", "paused"],
+        ["free", "7", "0", "0"],
+    ]
+
+
+def test_which_limit_a_topic_goes_by() -> None:
+    """A column of its own, if there are limits; and whether that is full."""
+    told = read(Stats, stats(
+        topics=[{"topic": "a", "limit": "api"}, {"topic": "b", "limit": "b"}, {"topic": "c"}],
+        limits=[{"name": "api", "running": 2, "concurrency": 2, "full": True}, {"name": "b"}],
+    ))  # fmt: skip
+    rows = merged([], told, Gate(), most=9)
+    assert [(row["counted_by"], row["limit_full"]) for row in rows] == [("api", True), ("b", False), (None, None)]
+    lines = [line.split() for line in plain_table(topics_table(rows, is_exact=True), None)]
+    assert [line[7:] for line in lines] == [["workers", "limit", "policy"], ["api", "(full)"], ["b"], []]
+    assert "limit" not in plain_table(topics_table(rows[2:], is_exact=True), None)[0]
+
+
+def test_limits_that_are_full() -> None:
+    told = [{"name": f"l{number}", "running": number, "concurrency": 1, "full": True} for number in range(7)]
+    lines = texts(overview(status(limits=told), NOW_S))
+    assert lines[-6:] == [
+        "full limits l0  0 of 1 run", *(f"            l{number}  {number} of 1 run" for number in range(1, 5)),
+        "            and 2 more",
+    ]  # fmt: skip
+    assert not any("limits" in line for line in texts(overview(status(limits=[]), NOW_S)))

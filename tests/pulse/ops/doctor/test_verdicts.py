@@ -27,7 +27,8 @@ SLOT = {**HOLDER, "kind": "replication slot", "state": "active", "age_s": None}
 TABLE = {"name": "jobs", "live": 10, "dead": 0, "bytes": 8192, "vacuumed_s": None, "is_vacuumed": True}
 INDEX = {"name": "i", "home": "jobs", "is_valid": True, "bytes": 64 * 1024**2, "entries": 1e6}
 LEASES = {"worker": "h/b/1/2.3/w", "jobs": 2, "lapsed": 0, "lapsed_s": 0.0, "host": "h", "host_s": 1.0}
-TOPIC = {"topic": "mail", "due_s": 10.0, "is_paused": False, "hosts": 1}
+TOPIC = {"topic": "mail", "due_s": 10.0, "is_paused": False, "hosts": 1, "limit": None,
+         "concurrency": None, "running": None}  # fmt: skip
 ENDED = {"name": "x", "topic": "t", "age_s": 5.0, "error": "bad thing\nTraceback:", "job": "0190",
          "worker": "h/b/1/2.3/w", "jobs_dead": 0, "killed": 0}  # fmt: skip
 RUNS = {"name": "x", "topic": "t", "jobs": 1, "age_s": 600.0, "job": "0190", "worker": "h/b/1/2.3/w"}
@@ -143,10 +144,13 @@ def test_locks(age_s: float, state: State) -> None:
 @pytest.mark.parametrize(
     ("changed", "served", "state"),
     [({}, None, SKIPPED), ({}, {"mail"}, OK), ({}, set(), WRONG), ({"due_s": 4.9}, set(), OK),
-     ({"is_paused": True}, set(), OK), ({"hosts": 2}, set(), WARNING), ({"due_s": 60.0}, {"mail"}, WARNING)],
+     ({"is_paused": True}, set(), OK), ({"hosts": 2}, set(), WARNING), ({"due_s": 60.0}, {"mail"}, WARNING),
+     ({"due_s": 3599.0, "limit": "l"}, {"mail"}, OK), ({"due_s": 3600.0, "limit": "l"}, {"mail"}, WARNING),
+     ({"due_s": 3600.0, "limit": "l", "concurrency": 2, "running": 1}, {"mail"}, WARNING),
+     ({"due_s": 3600.0, "limit": "l", "concurrency": 2, "running": 2}, {"mail"}, OK)],
 )  # fmt: skip
 def test_topics(changed: dict[str, Any], served: set[str] | None, state: State) -> None:
-    """Unserved is wrong where this is the only host, served and late is worth a word."""
+    """Unserved is wrong where this is the only host, served and late is worth a word, under a limit after an hour."""
     assert queue.topics([{**TOPIC, **changed}], GRACE_S, served=served).state is state
     assert queue.topics([], GRACE_S, served=served).state is OK
 

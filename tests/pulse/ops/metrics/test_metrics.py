@@ -41,7 +41,9 @@ def _stats(topics: Sequence[str], **more: object) -> Mapping[str, object]:
         "histograms": dict.fromkeys(("wait_s", "start_s", "run_s", "recovery_s", "lease_margin_s"), BUCKETS),
         "database": {"away_s": 0.0, "pools": {"hot": {"size": 4, "in_use": 1, "failures": 0, "took_s": BUCKETS}}},
         "dispatcher": {"pid": 1, "cpu_s": 1.5, "rss_bytes": 1000}, "depth_age_s": 0.5, "paused": False,
-        "findings": {"xmin": "wrong"}, **more,
+        "findings": {"xmin": "wrong"},
+        "limits": [{"name": "api", "running": 3, "concurrency": 2, "full": True}, {"name": "rate\n", "running": 1}],
+        **more,
     }  # fmt: skip
 
 
@@ -104,6 +106,12 @@ def test_values_are_those_of_the_server() -> None:
     assert (samples["pulse_oldest_job_seconds", ()], samples["pulse_topics", ()]) == (99, 5)
     assert samples["pulse_topic_jobs", (("state", "ready"), ("topic", "a"))] == 2
     assert samples["pulse_topic_jobs_submitted_total", (("topic", "b"),)] == 5
+    full = [samples[f"pulse_limit_{name}", (("limit", "api"),)] for name in ("running", "concurrency", "full")]
+    limits = {(name, dict(labels)["limit"]) for name, labels in samples if name.startswith("pulse_limit_")}
+    assert (full, limits) == ([3, 2, 1], {
+        *((f"pulse_limit_{name}", "api") for name in ("running", "concurrency", "full")),
+        *((f"pulse_limit_{name}", clean("rate\n")) for name in ("running", "full")),
+    })  # fmt: skip
     assert samples["pulse_attempts_ended_total", (("outcome", "completed"),)] == 4
     assert samples["pulse_actor_restarts_total", (("actor", "dispatcher"),)] == 2
     assert samples["pulse_finding", (("check", "xmin"), ("severity", "wrong"))] == 1

@@ -174,7 +174,7 @@ async def _submits(session: Sql) -> None:
     assert await session.fetchval("SELECT pulse.submit('n', $1, id => $2)", kept, made) == made
     many = json.dumps([{"name": "n", "args": {"path": "a"}, "id": str(made)}, {"name": "n", "expires_in_s": 60}])
     assert len(await session.fetch("SELECT pulse.submit_many($1)", many)) == 2
-    keyed = "SELECT pulse.submit('n', $1, unique_key => 'k', on_conflict => 'replace')"
+    keyed = "SELECT pulse.submit('n', $1, unique_key => 'k', group_key => 'g', on_conflict => 'replace')"
     assert await session.fetchval(keyed, kept) == await session.fetchval(keyed, "{}")
     for again in (
         ("SELECT pulse.submit('n', '{}', id => $1)", made),
@@ -247,7 +247,7 @@ _CALLS: Final = (
     f"SELECT pulse.delete_schedule('{_SCHEDULE}')",
     "SELECT pulse.note('jobs.delete')",
     *(
-        f"SELECT pulse.insert_unique(pulse.uuid7(), 'n', 't', '{{}}', 0, now(), 1, NULL, NULL, NULL, 'k', NULL, '{how}')"
+        f"SELECT pulse.insert_unique(pulse.uuid7(), 'n', 't', '{{}}', 0, now(), 1, NULL, NULL, NULL, NULL, 'k', NULL, '{how}')"
         for how in ("skip", "replace")
     ),
 )

@@ -8,10 +8,18 @@ import asyncpg
 import pytest
 
 from pulse.errors import BadRequestError
-from pulse.store.operators.limits import Limit
+from pulse.limit import LIMIT_OPTIONS
 from pulse.store.operators.transaction import Operator
 from pulse.store.store import Store
-from tests.support.store.helpers import Sql, forge
+from tests.support.store.helpers import NOW, Sql, at, forge
+
+
+def row(name: str, group: str | None = None, **values: object) -> dict[str, object]:
+    """Of a limit that nothing has been counted of."""
+    unset = dict.fromkeys((*LIMIT_OPTIONS, "tokens", "declared_by", "undeclared_at"))
+    return {
+        "name": name, "group_key": group, **unset, "running": 0, "topics": [name] if group is None else None, **values
+    }  # fmt: skip
 
 
 async def test_options_are_set_and_unset_one_by_one(store: Store) -> None:
@@ -20,12 +28,15 @@ async def test_options_are_set_and_unset_one_by_one(store: Store) -> None:
     await store.limits.set("api", {"group_burst": 4, "sequence": "halt", "burst": None})
     await store.limits.set("api", {"concurrency": 0, "rate": 9.0}, group="g")
     await store.limits.set("beta", {})
-    whole = Limit(
-        "api", None, 5, 2.0, None, group_concurrency=1, group_rate=0.5, group_burst=4, sequence="halt", running=0
+    whole = row(
+        "api", concurrency=5, rate=2.0, group_concurrency=1, group_rate=0.5, group_burst=4, sequence="halt", tokens=2.0
     )
-    group = Limit("api", "g", 0, 9.0)
-    other = Limit("beta", running=0)
+    group = row("api", "g", concurrency=0, rate=9.0, tokens=9.0)
+    other = row("beta")
     assert await store.limits.page(9) == [whole, group, other]
+    assert await store.limits.page(9, name="api") == [whole, group]
+    assert [await store.limits.get("api"), await store.limits.get("api", group="g")] == [whole, group]
+    assert [await store.limits.get("ap"), await store.limits.get("api", group="h")] == [None, None]
     assert await store.limits.page(2) == [whole, group]
     assert await store.limits.page(9, ("api", None)) == [group, other]
     assert await store.limits.page(9, ("api", "g")) == [other]
@@ -108,11 +119,9 @@ async def test_what_runs_is_counted_where_its_topic_goes(store: Store, connectio
     counted = "SELECT topic, counted_by FROM pulse.jobs WHERE counted_by IS NOT NULL ORDER BY topic"
     await store.limits.set("a", {"concurrency": 1})
     assert [tuple(row) for row in await connection.fetch(counted)] == [("a", "a")]
-    await connection.execute(
-        "INSERT INTO pulse.topics (topic, limit_name) VALUES ('b', 'a'), ('c', 'none');"
-        " UPDATE pulse.limits SET oldest_at = 'infinity'"
-    )
-    await connection.execute("SELECT pulse.count_slots()")
+    await connection.execute("UPDATE pulse.limits SET oldest_at = 'infinity'")
+    await store.topics.set("b", {"limit": "a"})
+    await store.topics.set("c", {"limit": "none"})
     assert [tuple(row) for row in await connection.fetch(counted)] == [("a", "a"), ("b", "a")]
     [limit] = await connection.fetch("SELECT oldest_at, claims FROM pulse.limits")
     assert tuple(limit) == (None, 2)
@@ -125,5 +134,43 @@ async def test_all_hosts_hear_of_it(store: Store, connection: Sql, own_database:
     await connection.add_listener("pulse_gate", lambda *told: heard.append(told[-1]))
     await store.limits.set("api", {})
     await store.limits.unset("api")
+    await store.topics.set("t", {"limit": "api"})
+    await store.topics.set("t", {"max_attempts": 3})
     await connection.execute("SELECT 1")
-    assert heard == ["limits", "limits"]
+    assert heard == ["limits", "limits", "topics", "limits", "topics"]
+
+
+async def test_what_a_page_says_of_the_present(store: Store, connection: Sql) -> None:
+    """Slots that are taken, tokens that are left, and which topics go by each limit."""
+    await store.limits.set("api", {"rate": 2.0, "burst": 5})
+    await store.limits.set("api", {"rate": 0.5}, group="g")
+    await store.limits.set("mail", {"concurrency": 1})
+    for topic, limit in (("web", "api"), ("app", "api"), ("mail", "none")):
+        await store.topics.set(topic, {"limit": limit})
+    for topic, group in (("web", "g"), ("app", "g"), ("web", "h"), ("app", None), ("mail", "g")):
+        await forge(connection, "RUNNING", topic=topic, group_key=group, counted_by=None if topic == "mail" else "api")
+    await forge(connection, topic="web", group_key="g")
+    await connection.execute("UPDATE pulse.limits SET tokens = 1, tokens_at = $1 WHERE group_key = ''", NOW)
+    [whole, differs, mail] = await store.limits.page(9, now=at(1.25))
+    assert [(one["running"], one["topics"]) for one in (whole, differs, mail)] == [
+        (4, ["api", "app", "web"]), (2, None), (0, []),
+    ]  # fmt: skip
+    assert [one["tokens"] for one in (whole, differs, mail)] == [3.5, 1.0, None]
+    for moment, tokens in ((at(-9), 1.0), (at(99), 5.0)):  # the clock went back, and there are as many as there can be
+        assert (await store.limits.page(1, now=moment))[0]["tokens"] == tokens
+
+
+async def test_who_declares_a_limit(store: Store) -> None:
+    """Each application's own are marked when it does not declare them any more, once; declared again, they are not."""
+    for name, by in (("a", "one:app"), ("b", "one:app"), ("c", "two:app")):
+        await store.limits.set(name, {"group_rate": 1})
+        await store.limits.declared(name, by)
+    await store.limits.set("d", {"concurrency": 1})
+    assert await store.limits.undeclare("one:app", ["b"]) == ["a"]
+    assert await store.limits.undeclare("one:app", ["b"]) == []
+    marked = {row["name"]: (row["declared_by"], row["undeclared_at"] is not None) for row in await store.limits.page(9)}
+    assert marked == {"a": ("one:app", True), "b": ("one:app", False), "c": ("two:app", False), "d": (None, False)}
+    await store.limits.declared("a", "two:app")
+    again = await store.limits.get("a")
+    assert again is not None
+    assert (again["declared_by"], again["undeclared_at"]) == ("two:app", None)

@@ -79,7 +79,7 @@ _SECONDS_OR_ZERO: Final = "seconds, 0 or more, at most 1e9, are allowed"
 _WHOLE: Final = "a whole number from 1 to 10000 is allowed"
 _ANY_TOPIC: Final = 'up to 200 characters are allowed ("" for the server)'
 _OPTIONS: Final = (
-    "max_attempts, max_crashes, timeout_s, stall_s, lease_s, retention_s, retention_dead_s, ageing_s, backoff"
+    "max_attempts, max_crashes, timeout_s, stall_s, lease_s, retention_s, retention_dead_s, ageing_s, backoff, limit"
 )
 
 
@@ -96,6 +96,11 @@ _OPTIONS: Final = (
     ("t", {"ageing_s": []}, f'ageing_s of topic "t" is []; {_SECONDS_OR_ZERO}'),
     ("", {"max_attempts": 3}, "max_attempts of the server is a setting of it; here timeout_s, stall_s are allowed"),
     ("x" * 201, {"max_attempts": 3}, f"topic is '{'x' * 50}'; up to 200 characters are allowed (\"\" for the server)"),
+    *(
+        ("t", {"limit": name}, f'limit of topic "t" is {shown}; the name of a limit, 1 to 200 characters, is allowed')
+        for name, shown in (("", '""'), ("x" * 201, f'"{"x" * 49}'), (5, "5"), (["api"], '["api"]'))
+    ),
+    ("", {"limit": "api"}, "limit of the server is a setting of it; here timeout_s, stall_s are allowed"),
     *(
         ("t", {"backoff": word}, f'backoff of topic "t" is {json.dumps(word)[:80]}; allowed are {ALLOWED}')
         for word in NO_BACKOFFS

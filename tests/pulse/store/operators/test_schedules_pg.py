@@ -49,7 +49,7 @@ async def only_job(connection: Sql) -> Row:
 
 
 async def test_fire(store: Store, connection: Sql) -> None:
-    schedule = await made(store, priority=4, max_attempts=3, timeout_s=2.5)
+    schedule = await made(store, priority=4, max_attempts=3, timeout_s=2.5, group_key="g")
     fired = replace(firing(schedule), following_us=to_us(at(2 * EVERY_S)))
     assert await store.schedules.fire([fired], now=at(0.25)) == [Fired(schedule.id, "fired", Level(TOPIC, 4), None)]
     assert await cursor(connection, schedule) == (at(EVERY_S), NOW)
@@ -58,7 +58,7 @@ async def test_fire(store: Store, connection: Sql) -> None:
     expected = {
         "name": "n", "topic": TOPIC, "args": '{"a": 1}', "priority": 4, "max_attempts": 3, "timeout_s": 2.5,
         "submitted_at": at(0.25), "next_run_at": at(0.25), "schedule_id": uuid.UUID(bytes=schedule.id),
-        "occurrence": NOW, "attempts": 0,
+        "occurrence": NOW, "attempts": 0, "group_key": "g",
     }  # fmt: skip
     assert {name: found[name] for name in expected} == expected
     assert found["id"].version == 7

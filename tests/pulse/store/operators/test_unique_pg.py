@@ -25,15 +25,15 @@ async def test_all_that_a_job_has(store: Store, connection: Sql) -> None:
     await store.note_handlers({"n": HandlerInfo(max_attempts=7, timeout_s=9.0)})
     one = job(
         unique=KEY, unique_until="start", priority=5, args='{"a": 1}', run_at=at(60).timestamp(), traceparent=TRACE,
-        expires_at=at(90).timestamp(),
+        group_key="g", expires_at=at(90).timestamp(),
     )  # fmt: skip
     two = job(unique="other", max_attempts=2, timeout_s=3.0, delay_s=60.0, expires_in_s=90.0)
     await store.unique.submit([one, two], now=NOW)
-    columns = "unique_key, unique_until, priority, args, next_run_at, expires_at, max_attempts, timeout_s, traceparent"
-    rows = await connection.fetch(f"SELECT {columns} FROM pulse.jobs ORDER BY unique_key")
+    columns = "priority, args, next_run_at, expires_at, max_attempts, timeout_s, traceparent, group_key"
+    rows = await connection.fetch(f"SELECT unique_key, unique_until, {columns} FROM pulse.jobs ORDER BY unique_key")
     assert [tuple(row) for row in rows] == [
-        (KEY, "start", 5, '{"a": 1}', at(60), at(90), 7, 9.0, TRACE),
-        ("other", "end", 0, "{}", at(60.000001), at(90), 2, 3.0, None),
+        (KEY, "start", 5, '{"a": 1}', at(60), at(90), 7, 9.0, TRACE, "g"),
+        ("other", "end", 0, "{}", at(60.000001), at(90), 2, 3.0, None, None),
     ]
 
 
@@ -49,16 +49,16 @@ async def test_ids_come_back_in_the_order_of_the_jobs(store: Store, connection: 
 
 
 async def test_levels_to_wake(store: Store) -> None:
-    """Where a job is new or was replaced, and is due; it counts only if it is new."""
-    await store.unique.submit([job(unique="there", priority=3), job(unique="kept")], now=NOW)
+    """Where a job is new or was replaced, and is due; it counts only if it is new. What was there keeps its group."""
+    await store.unique.submit([job(unique="there", priority=3, group_key="old"), job(unique="kept")], now=NOW)
     jobs = [
-        job(), job(unique="new", priority=1), job(unique="later", priority=2, delay_s=60.0),
-        job(unique="there", on_conflict="replace"), job(unique="kept"),
+        job(group_key="g"), job(unique="new", priority=1, group_key="h"), job(unique="later", priority=2, delay_s=60.0),
+        job(unique="there", on_conflict="replace", group_key="other"), job(unique="kept"),
     ]  # fmt: skip
     _, woken = await store.unique.submit(jobs, now=NOW)
     due_s = NOW.timestamp()
-    assert sorted((one.priority, one.due_s, one.jobs) for one in woken) == [
-        (0, due_s, 1), (1, pytest.approx(due_s), 1), (2, None, 1), (3, pytest.approx(due_s), 0),
+    assert sorted((one.priority, one.due_s, one.jobs, one.group_key) for one in woken) == [
+        (0, due_s, 1, "g"), (1, pytest.approx(due_s), 1, "h"), (2, None, 1, None), (3, pytest.approx(due_s), 0, "old"),
     ]  # fmt: skip
     assert {one.topic for one in woken} == {TOPIC}
 
@@ -68,6 +68,15 @@ async def test_a_job_that_was_replaced_in_its_back_off(store: Store, connection:
     identity = await forge(connection, "RETRYING", unique_key=KEY, unique_until="end", next_run_at=at(3600))
     await store.unique.submit([job(unique=KEY, on_conflict="replace", args='{"a": 2}')], now=NOW)
     assert [(one.id, one.args) for one in await claim(store)] == [(identity, '{"a": 2}')]
+
+
+async def test_a_job_of_a_sequence_that_was_replaced_in_its_back_off(store: Store, connection: Sql) -> None:
+    """It is due when the new one says so, too, although its back-off is kept apart from its place."""
+    of_a_sequence = {"group_key": "g", "run_after": at(3600), "next_run_at": at(-9)}
+    identity = await forge(connection, "RETRYING", unique_key=KEY, unique_until="end", **of_a_sequence)
+    await store.unique.submit([job(unique=KEY, on_conflict="replace", delay_s=5.0)], now=NOW)
+    rows = await connection.fetch("SELECT next_run_at, run_after FROM pulse.jobs WHERE id = $1", identity.hex())
+    assert [tuple(row) for row in rows] == [(at(5), None)]
 
 
 async def test_all_or_none(store: Store, connection: Sql) -> None:

@@ -44,13 +44,13 @@ async def submit(store: Store, **fields: Any) -> bytes:
 
 async def test_one_that_fires(store: Store, connection: Sql) -> None:
     """Its job has the key, and all that the jobs of other schedules have; the cursor moves."""
-    schedule = await make(store, priority=3, max_attempts=2, unique_until="start")
+    schedule = await make(store, priority=3, max_attempts=2, unique_until="start", group_key="g")
     fired = await fire(store, 0)
     assert fired == Fired(schedule, "fired", Level(TOPIC, 3), canceled=None)
     columns = "name, args, topic, priority, max_attempts, next_run_at, submitted_at, schedule_id, occurrence"
-    row = await connection.fetchrow(f"SELECT {columns}, unique_key, unique_until FROM pulse.jobs")
+    row = await connection.fetchrow(f"SELECT {columns}, unique_key, unique_until, group_key FROM pulse.jobs")
     assert tuple(row or ()) == (
-        "n", '{"a": 1}', TOPIC, 3, 2, NOW, NOW, uuid.UUID(bytes=schedule), NOW, KEY, "start"
+        "n", '{"a": 1}', TOPIC, 3, 2, NOW, NOW, uuid.UUID(bytes=schedule), NOW, KEY, "start", "g"
     )  # fmt: skip
     found = found_of(await store.schedules.get(schedule))
     assert (found["next_run_at"], found["last_run_at"]) == (at(EVERY_S).timestamp(), NOW.timestamp())

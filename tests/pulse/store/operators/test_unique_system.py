@@ -23,7 +23,7 @@ def client(whole: Whole) -> Iterator[pulse.Client]:
 
 def test_one_at_a_time(client: pulse.Client, topic: str) -> None:
     """While a job waits, others find it; people see its key, and that an operator's retry gave it away."""
-    first = client.submit("record", {"value": 1}, topic=topic, unique=topic, delay_s=3600)
+    first = client.submit("record", {"value": 1}, topic=topic, unique=topic, delay_s=3600, group_key="g")
     again = client.submit("record", topic=topic, unique=topic)
     assert (first.is_new, again, again.is_new) == (True, first, False)
     plain, replaced = client.submit_many([
@@ -34,23 +34,24 @@ def test_one_at_a_time(client: pulse.Client, topic: str) -> None:
     with pytest.raises(ConflictError, match=f"unique key '{topic}' belongs to job {first}"):
         client.submit("record", topic=topic, unique=topic, on_conflict="error")
     job = client.get(first)
-    assert (job.args, job.unique_key, job.unique_until) == ({"a": 2}, topic, "end")
+    assert (job.args, job.unique_key, job.unique_until, job.group_key) == ({"a": 2}, topic, "end", "g")
     assert client.why(first).reasons[-1].code == "unique"
     client.cancel(first)
     other = client.submit("record", topic=topic, unique=topic, delay_s=3600)
     assert other.is_new
     assert client.retry(first).done == (first,)
-    assert client.get(first).unique_until is None
+    retried = client.get(first)
+    assert (retried.unique_until, retried.group_key) == (None, "g")
     (listed,) = [one for one in client.jobs(topic=topic).jobs if one.id == other]
     assert listed.unique_key == topic
 
 
-def test_on_the_command_line(whole: Whole, topic: str) -> None:
+def test_on_the_command_line(whole: Whole, client: pulse.Client, topic: str) -> None:
     """The id of the job that has the key is printed, with a word about it."""
-    words = ["ctl", "submit", "record", "--topic", topic, "--unique", f"{topic}:cli", "--delay", "1h"]
+    words = ["ctl", "submit", "record", "--topic", topic, "--unique", f"{topic}:cli", "--delay", "1h", "--group", "g"]
     first, again = whole.command(*words), whole.command(*words, "--unique-until", "end", "--json")
     [job] = json.loads(again.stdout)["ids"]
-    assert first.stdout == f"{job}\n"
+    assert (first.stdout, client.get(job).group_key) == (f"{job}\n", "g")
     assert "has this unique key" not in first.stderr
     assert f"pulse: nothing new: job {job} has this unique key" in again.stderr
     strict = whole.command(*words, "--on-conflict", "error")

@@ -51,7 +51,7 @@ async def test_one_job(store: Store, connection: Sql) -> None:
     columns = await connection.fetch(
         "SELECT attname FROM pg_attribute WHERE attrelid = 'pulse.jobs'::regclass AND attnum > 0"
     )
-    of_claims = {"checkpoint", "traceparent", "group_key", "counted_by", "run_after"}  # they are for the next attempt
+    of_claims = {"checkpoint", "traceparent", "counted_by", "run_after"}  # they are for the next attempt
     assert set(found) == {row["attname"] for row in columns} - of_claims | {"history"}
     expected = {
         "id": identity, "args": '{"a": [1]}', "status": "RETRYING", "next_run_at": at(5).timestamp(),

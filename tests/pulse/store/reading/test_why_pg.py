@@ -235,28 +235,32 @@ async def test_among_many_that_wait(crowded_database: str) -> None:
         if statistics == "fresh":
             await plain.execute("ANALYZE")
         for mode in PLANS:
-            plan = await _plan(query, mode, f"{statistics}_{mode}", last)
+            plan = await plan_of_why(query, mode, f"{statistics}_{mode}", last)
             buffers = plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
             assert buffers < 3 * BEFORE_MAX, (statistics, mode, buffers)
-            used = {node["Index Name"] for node in _nodes(plan) if "Index Name" in node}
+            used = {node["Index Name"] for node in nodes(plan) if "Index Name" in node}
             assert {"jobs_pkey", "idx_jobs_claim"} <= used
             assert not [
                 node
-                for node in _nodes(plan)
+                for node in nodes(plan)
                 if node.get("Relation Name") == "jobs" and node["Node Type"] in {"Seq Scan", "Bitmap Heap Scan"}
             ]
     query.terminate()
     await plain.close(timeout=5)
 
 
-async def _plan(connection: Sql, mode: str, name: str, identity: bytes) -> dict[str, Any]:
+async def plan_of(connection: Sql, mode: str, name: str, statement: str, arguments: str) -> dict[str, Any]:
     await connection.execute(f"SET plan_cache_mode = {mode}")
-    await connection.execute(f"PREPARE {name} AS {STATEMENTS['why_job'].sql}")
-    arguments = f"'{identity.hex()}', {BEFORE_MAX}, '{HOST}', '{at(10).isoformat()}'"
+    await connection.execute(f"PREPARE {name} AS {STATEMENTS[statement].sql}")
     text = await connection.fetchval(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) EXECUTE {name} ({arguments})")
     found: dict[str, Any] = json.loads(text)[0]["Plan"]
     return found
 
 
-def _nodes(plan: dict[str, Any]) -> list[dict[str, Any]]:
-    return [plan, *(node for child in plan.get("Plans", []) for node in _nodes(child))]
+async def plan_of_why(connection: Sql, mode: str, name: str, identity: bytes) -> dict[str, Any]:
+    arguments = f"'{identity.hex()}', {BEFORE_MAX}, '{HOST}', '{at(10).isoformat()}'"
+    return await plan_of(connection, mode, name, "why_job", arguments)
+
+
+def nodes(plan: dict[str, Any]) -> list[dict[str, Any]]:
+    return [plan, *(node for child in plan.get("Plans", []) for node in nodes(child))]

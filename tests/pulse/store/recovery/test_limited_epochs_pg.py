@@ -11,9 +11,9 @@ import asyncpg
 import pytest
 
 from pulse.errors import UnavailableError
-from pulse.store.limit_claims import Blocked, GroupLevel, LimitClaims
+from pulse.store.limit_claims import Blocked, LimitClaims
 from pulse.store.recovery.epochs import Held
-from pulse.store.rows import Ending, EndingKind, Fence
+from pulse.store.rows import Ending, EndingKind, Fence, GroupLevel
 from pulse.store.store import Store
 from tests.support.store.epoch_kit import HOST, clean, raised
 from tests.support.store.helpers import LEASE_S, TOPIC, WORKER, Sql, fence, forge

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import pytest
 
-from pulse.store.rows import Completion, Ending, EndingKind, Fence, Renewal
+from pulse.store.rows import Completion, Ending, EndingKind, Fence, Renewal, Running
 from pulse.store.store import Store
 from tests.support.store.helpers import (
     LEASE_S,
@@ -234,18 +234,21 @@ async def test_running_of(store: Store, connection: Sql) -> None:
     await forge(connection, "RUNNING", locked_by=OTHER)
     await forge(connection, "COMPLETED", locked_by=WORKER)
     await forge(connection, "COMPLETED", locked_by=HEIR)
-    assert await store.running_of(WORKER) == {(mine[0], 1): ("n1", "t", None), (mine[1], 2): ("n2", "t", 1.5)}
+    assert await store.running_of(WORKER) == {
+        (mine[0], 1): Running("n1", "t", None),
+        (mine[1], 2): Running("n2", "t", 1.5),
+    }
     until: datetime = (await read(connection, mine[0]))["lease_until"]
     leases = await store.leases_of([WORKER, HEIR], now=until - timedelta(seconds=7))
     assert leases.keys() == {WORKER}
-    assert {pair: lease[:3] for pair, lease in leases[WORKER].items()} == await store.running_of(WORKER)
+    assert {pair: lease[:-1] for pair, lease in leases[WORKER].items()} == await store.running_of(WORKER)
     assert leases[WORKER][mine[0], 1].left_s == 7.0
     assert (await store.leases_of([WORKER]))[WORKER][mine[0], 1].left_s == pytest.approx(
         (until - datetime.now(UTC)).total_seconds(), abs=5.0
     )
     assert sorted(await store.running_workers()) == [WORKER, OTHER]
     await spoil(connection, mine[0])
-    spoilt = ("n\ufffd", "t", None)
+    spoilt = Running("n\ufffd", "t", None)
     assert (await store.running_of(WORKER))[mine[0], 1] == spoilt
-    assert (await store.leases_of([WORKER]))[WORKER][mine[0], 1][:3] == spoilt
-    assert await store.named(mine) == {mine[0]: spoilt, mine[1]: ("n2", "t", 1.5)}
+    assert (await store.leases_of([WORKER]))[WORKER][mine[0], 1][:-1] == spoilt
+    assert await store.named(mine) == {mine[0]: spoilt, mine[1]: Running("n2", "t", 1.5)}

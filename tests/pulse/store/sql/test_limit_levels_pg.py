@@ -9,9 +9,9 @@ from typing import Any, Final
 
 import pytest
 
-from pulse.store.limit_claims import Blocked, GroupLevel, LimitClaims
+from pulse.store.limit_claims import Blocked, LimitClaims
 from pulse.store.recovery.epochs import CLOSED, Witnessed
-from pulse.store.rows import Claim
+from pulse.store.rows import Claim, GroupLevel
 from pulse.store.store import Store
 from tests.support.store.epoch_kit import OTHER, clean, come
 from tests.support.store.helpers import LEASE_S, NOW, TERMINAL, TOPIC, WORKER, Sql, at, forge, read

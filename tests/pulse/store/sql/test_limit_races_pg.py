@@ -14,9 +14,9 @@ from typing import Any, Final, TypeAlias
 import asyncpg
 import pytest
 
-from pulse.store.limit_claims import Blocked, GroupLevel, LimitClaims
+from pulse.store.limit_claims import Blocked, LimitClaims
 from pulse.store.operators.limits import LimitStore
-from pulse.store.rows import Claim, Completion, Ending, EndingKind
+from pulse.store.rows import Claim, Completion, Ending, EndingKind, GroupLevel
 from pulse.store.store import Store
 from tests.support.slow_gate import Held, held
 from tests.support.store.helpers import LEASE_S, TOPIC, WORKER, Sql, at, fence, forge, holding, job
@@ -147,6 +147,32 @@ async def test_what_a_claim_takes_while_a_limit_appears_is_counted(
     assert [tuple(row) for row in await connection.fetch("SELECT status::text, counted_by FROM pulse.jobs")] == [
         ("RUNNING", TOPIC)
     ]
+
+
+@pytest.mark.parametrize("before", ["none", "other"])
+async def test_what_a_claim_takes_while_its_topic_goes_elsewhere_is_counted_there(
+    store: Store, connection: Sql, own_database: str, before: str
+) -> None:
+    """Who sends a topic to another limit waits for the claims that go by the one before, and counts what they took."""
+    await store.limits.set("api", {"concurrency": 1})
+    await _jobs(connection, 1, None)
+    if before == "other":
+        await store.limits.set(TOPIC, {"concurrency": 5})
+    claims: dict[str, Callable[[], Coroutine[Any, Any, object]]] = {
+        "none": lambda: store.claim([TOPIC], [WORKER], [0], LEASE_S),
+        "other": lambda: _claim(store.limited, PLAIN),
+    }
+    async with held(own_database, connection, claims[before]()) as other:
+        moving = asyncio.ensure_future(store.topics.set(TOPIC, {"limit": "api"}))
+        pids = "SELECT pid FROM pg_stat_activity WHERE $1 = ANY (pg_blocking_pids(pid))"
+        [claimer] = await connection.fetch(pids, other.session.get_server_pid())
+        await until_blocked(connection, by=claimer["pid"])
+    await moving
+    assert [tuple(row) for row in await connection.fetch("SELECT status::text, counted_by FROM pulse.jobs")] == [
+        ("RUNNING", "api")
+    ]
+    await store.topics.set(TOPIC, {"limit": None})
+    assert await connection.fetchval("SELECT counted_by FROM pulse.jobs") == (TOPIC if before == "other" else None)
 
 
 async def test_a_long_look_at_the_limits_does_not_keep_one_away(

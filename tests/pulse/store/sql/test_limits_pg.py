@@ -7,8 +7,8 @@ from typing import Final
 
 import pytest
 
-from pulse.store.limit_claims import Blocked, GroupHead, GroupLevel
-from pulse.store.rows import Claim, Completion, Ending, EndingKind, Level
+from pulse.store.limit_claims import Blocked, GroupHead
+from pulse.store.rows import Claim, Completion, Ending, EndingKind, GroupLevel, Level
 from pulse.store.store import Store
 from tests.support.store.helpers import LEASE_S, NOW, TOPIC, WAITING, WORKER, Sql, at, fence, forge, job, read
 
@@ -109,7 +109,7 @@ async def test_a_limit_in_all_holds_over_groups_and_topics(store: Store, connect
     levels = [level(group, topic=topic) for topic in "ab" for group in (None, "g")]
     assert len(await claimed(store, *levels)) == 3
     assert [one.of_limit for one in (await claim(store, *levels))[1]] == [True] * 4
-    assert [one.running for one in await store.limits.page(9)] == [3]
+    assert [one["running"] for one in await store.limits.page(9)] == [3]
 
 
 async def test_a_lowered_limit_stops_nothing_and_starts_nothing(store: Store, connection: Sql) -> None:

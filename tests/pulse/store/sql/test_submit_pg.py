@@ -108,17 +108,29 @@ async def test_when_it_is_due(store: Store, connection: Sql, again: bool) -> Non
 
 @pytest.mark.parametrize("again", [False, True], ids=["first", "again"])
 async def test_what_to_wake(store: Store, again: bool) -> None:
-    """The answer names each level that got work, once, with how much, and when it is due; later work wakes nobody."""
+    """
+    The answer names each level that got work, once, with how much, and when it is due; later work wakes nobody.
+
+    Each group has levels of its own.
+    """
     jobs = [
         job(topic="a", priority=1), job(topic="a", priority=9), job(topic="a", priority=9),
         job(topic="a", priority=50, delay_s=60.0), job(topic="b", priority=-3, run_at=at(0.5).timestamp()),
-        job(topic="c", delay_s=1.5),
+        job(topic="c", delay_s=1.5), job(topic="a", priority=9, group_key="g"),
     ]  # fmt: skip
     woken = await (store.submit_again if again else store.submit)(jobs, now=NOW)
-    assert sorted(woken, key=lambda one: one[:2]) == [
-        Wake("a", 1, NOW.timestamp(), 1), Wake("a", 9, at(0.000001).timestamp(), 2), Wake("a", 50, None, 1),
+    assert sorted(woken, key=lambda one: (one[:2], one.group_key or "")) == [
+        Wake("a", 1, NOW.timestamp(), 1), Wake("a", 9, at(0.000001).timestamp(), 2),
+        Wake("a", 9, at(0.000006).timestamp(), 1, "g"), Wake("a", 50, None, 1),
         Wake("b", -3, at(0.500004).timestamp(), 1), Wake("c", 0, None, 1),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("way", WAYS[:3])
+async def test_the_group_is_stored(store: Store, connection: Sql, way: str) -> None:
+    jobs = [job(group_key="g"), job()]
+    await _submit(store, way, jobs)
+    assert [(await read(connection, one.id or b""))["group_key"] for one in jobs] == ["g", None]
 
 
 async def test_an_id_that_exists_refuses_the_whole_submit(store: Store, connection: Sql) -> None:
@@ -171,10 +183,10 @@ async def test_another_job_under_the_same_id_is_a_conflict(
 
 
 async def test_other_policy_under_the_same_id_is_no_conflict(store: Store, connection: Sql) -> None:
-    """Priority, due time and budgets do not make another job: the first submit's stay."""
+    """Priority, due time, budgets and group do not make another job: the first submit's stay."""
     known = await forge(connection)
     before = await read(connection, known)
-    await store.submit_again([job(id=known, priority=5, delay_s=5.0, max_attempts=9, timeout_s=9.0)])
+    await store.submit_again([job(id=known, priority=5, delay_s=5.0, max_attempts=9, timeout_s=9.0, group_key="g")])
     assert await read(connection, known) == before
 
 

@@ -173,6 +173,8 @@ async def test_a_form_that_changes_nothing_is_not_sent() -> None:
         assert [body["policy"] for _, body, _ in questions.changed] == sent
     await at.ask("POST", "/topics/save", {"topic": "t", "max_attempts": "3", "backoff": "fixed:2m"})
     assert questions.changed[-1][1]["policy"] == {"backoff": "fixed:120"}
+    await at.ask("POST", "/topics/save", {"topic": "t", "max_attempts": "3", "limit": "7 m"})
+    assert questions.changed[-1][1]["policy"] == {"limit": "7 m"}
 
 
 async def test_an_action_that_no_schedule_has_is_not_sent() -> None:

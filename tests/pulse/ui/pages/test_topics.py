@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from uuid import UUID
+
 import pytest
 
 from tests.support.commandline.cli_answers import stats
@@ -27,3 +29,36 @@ async def test_the_server_is_no_topic() -> None:
     assert got.text.count("<tr data-row>") == 1
     assert "Policy of the server</a>: max_attempts 5</p>" in got.text
     assert "lease 1m</td>" in got.text
+
+
+async def test_a_topic_shows_its_limit_and_its_groups() -> None:
+    """Those that are full, paused or halted, with the dead letter; and that there may be more."""
+    dead = UUID("0190163d-8694-739b-aea5-966c26f8ad91")
+    limits = [{"name": "api", "running": 3, "concurrency": 2, "full": True}, {"name": "rated", "running": 1}]
+    counts = stats(topics=[{"topic": "t", "limit": "api"}, {"topic": "u", "limit": "rated"}], limits=limits)
+    groups = [
+        {"group_key": "hot", "ready": 1000, "running": 2, "oldest_s": 90.0, "concurrency": 2, "full": True},
+        {"group_key": "off", "later": 1, "concurrency": 0}, {"group_key": "stuck", "halted_by": dead.bytes},
+    ]  # fmt: skip
+    told = {"topic": "t", "policy": {}}
+    more = {"groups": groups, "is_all": False}
+    replies = Told(status={"limits": limits[:1]}, stats=counts, topics_get={"topic": told}, topics_groups=more)
+    at = browser(replies)
+    text = (await at.ask("GET", "/topics/view?topic=t")).text
+    assert '<dt>limit</dt><dd>api <span class="warn">full</span>: 3 of 2 run</dd>' in text
+    assert text.count("<tr data-row") == 3
+    for shown in ("1,000+</td>", "2 of 2</td>", 'warn">paused</span>', f'halted</span> by <a href="/jobs/{dead}">'):
+        assert shown in text
+    assert "more groups than were looked at" in text
+    assert "<dt>limit</dt><dd>rated: 1 run</dd>" in (await at.ask("GET", "/topics/view?topic=u")).text
+    replies.replies["topics.groups"] = {"groups": groups[:1], "is_all": True}
+    assert "more groups" not in (await at.ask("GET", "/topics/view?topic=t")).text
+    assert "full limits</dt><dd>api <span" in (await at.ask("GET", "/")).text
+    replies.replies["topics.list"] = {"topics": []}
+    assert 'limit api, <span class="warn">full' in (await at.ask("GET", "/topics")).text
+
+
+async def test_a_topic_whose_groups_nobody_knows() -> None:
+    at = browser(Told(status={}, stats=stats(), topics_get={"topic": {"topic": "t", "policy": {}}}))
+    got = await at.ask("GET", "/topics/view?topic=t")
+    assert (got.status, "Groups with waiting jobs" in got.text) == (200, False)

@@ -168,10 +168,10 @@ class TestScheduleForm:
         assert (values["kind"], values["at"], values["jitter_s"]) == ("at", "2027-01-15T08:00:00Z", "1.5")
 
     def test_a_key(self) -> None:
-        """The form has an empty word for each default; what was emptied is unset."""
+        """And a group: the form has an empty word for each default; what was emptied is unset."""
         plain = ScheduleInfo(ID.bytes, name="n", kind="cron", cron="0 0 * * *", unique_key="k")
-        keyed = msgspec.structs.replace(plain, unique_until="start", on_conflict="replace")
-        words = {"unique": "k", "unique_until": "start", "on_conflict": "replace"}
+        keyed = msgspec.structs.replace(plain, unique_until="start", on_conflict="replace", group_key="g")
+        words = {"unique": "k", "unique_until": "start", "on_conflict": "replace", "group_key": "g"}
         assert values_from(keyed).items() >= words.items()
         by_name = msgspec.structs.replace(plain, unique_until="end", on_conflict="skip")
         assert values_from(by_name) == values_from(plain)

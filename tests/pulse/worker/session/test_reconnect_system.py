@@ -126,7 +126,7 @@ def test_waits_for_a_server_that_is_not_there_yet() -> None:
             assert causes == [f"{looked}; pulse-supervisor starts a server"] * 2
 
 
-def test_schedules_are_declared_on_each_connection() -> None:
+def test_schedules_and_limits_are_declared_on_each_connection() -> None:
     with FakeServer() as server, worker(server) as pool:
         child = server.wait_child()
         heard = child.take("schedules.declare")
@@ -134,6 +134,9 @@ def test_schedules_are_declared_on_each_connection() -> None:
         [declared] = heard.body["schedules"]
         assert (declared["key"], declared["name"], declared["every"]) == ("hourly", "nothing", 3600)
         child.send("error", heard.request, {"code": "unavailable", "message": "away"})
+        heard = child.take("limits.declare")
+        limit = {"name": "of the app", "policy": {"concurrency": 50, "rate": 100.5}}
+        assert heard.body == {"by": "tests.support.apps.worker_app:app", "limits": [limit]}
         child.assign([job("nothing")])
         assert len(child.take_results(1)) == 1
         server.stop()
@@ -141,6 +144,11 @@ def test_schedules_are_declared_on_each_connection() -> None:
         again = server.wait_child()
         heard = again.take("schedules.declare")
         again.send("error", heard.request, {"code": "bad_request", "message": "no such zone"})
-        until(lambda: "schedules_refused" in pool.stderr, "it is logged")
+        again.send("error", again.take("limits.declare").request, {"code": "forbidden", "message": "not you"})
+        until(lambda: pool.stderr.count("declaration_refused") == 2, "both are logged")
+        refused = [line for line in map(json.loads, pool.stderr.splitlines()) if line["event"] == "declaration_refused"]
+        assert [(line["kind"], line["cause"]) for line in refused] == [
+            ("schedules.declare", "no such zone"), ("limits.declare", "not you")
+        ]  # fmt: skip
         again.assign([job("nothing")])
         assert len(again.take_results(1)) == 1
