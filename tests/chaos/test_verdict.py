@@ -89,7 +89,20 @@ def without(job: UUID) -> Database:
     return replace(DATABASE, jobs={one: row for one, row in DATABASE.jobs.items() if one != job})
 
 
+def of_groups(groups: str) -> list[Line]:
+    """The same, where each of the four jobs has a group."""
+    names = dict(zip((A, B, C, D), groups, strict=True))
+    return [replace(one, facts={"group": names[one.job]}) if one.act == "intent" else one for one in LINES]
+
+
+@pytest.mark.parametrize("groups", ["gghh", "ghij"])
+def test_slots_of_groups(groups: str) -> None:
+    """Four at once, two of each group at most."""
+    assert judge(of_groups(groups), DATABASE).wrong == {}
+
+
 @pytest.mark.parametrize(("rule", "lines", "database"), [
+    ("no more of a limit", [*of_groups("gggh"), *run(A, 2, 3, 4)], AGAIN),
     ("I1", LINES, without(A)),
     ("I2", [one for one in LINES if not (one.job == A and one.act == "intent")], DATABASE),
     ("I5", [*LINES, line("start", A, 1, 1.5)], DATABASE),

@@ -17,18 +17,20 @@ from itertools import pairwise
 from typing import Final
 from uuid import UUID
 
-from tests.chaos.load.ledger import Line
+from tests.chaos.load.ledger import MOST, MOST_OF_A_GROUP, Line
 
 Pair = tuple[UUID, int]
 
 TERMINAL: Final = frozenset({"COMPLETED", "DEAD_LETTERED", "CANCELED"})
+# After these a slot is free while the handler may still run, until it obeys.
+FREES_EARLY: Final = frozenset({"lease_expired", "canceled", "timeout", "stalled"})
 # How pulse ends an attempt by itself; what the handler says of it then changes nothing.
 REAPS: Final = frozenset({"crashed", "lease_expired", "released", "timeout", "stalled", "canceled"})
 # Those that may lose the result of work that was done: the others end handlers that went on after their cancel.
 LOSSES: Final = frozenset({"crashed", "lease_expired", "released"})
 DEATHS: Final = frozenset({"crashed", "released"})  # of finished work: that its process has ended
 # Jobs that never fail by themselves: when such a one is dead, others have killed it.
-INNOCENT: Final = frozenset({"short", "long", "busy", "later", "tick", "hold", "grip", "forks"})
+INNOCENT: Final = frozenset({"short", "limited", "long", "busy", "later", "tick", "hold", "grip", "forks"})
 DEADLY: Final = frozenset(
     {"deadly", "fatal"}
 )  # all others never end their process, so deaths must not end them for good
@@ -106,6 +108,7 @@ def judge(lines: Sequence[Line], database: Database) -> Verdict:
             for pair, reap in duplicates.items()
             if reap not in LOSSES
         ),
+        "no more of a limit run than it allows": _over_limit(book, database),
         "nothing is left to do": _left(database),
     }
     wrong = {rule: found for rule, violations in rules.items() if (found := list(violations))}
@@ -115,6 +118,7 @@ def judge(lines: Sequence[Line], database: Database) -> Verdict:
 class _Book:
     def __init__(self, lines: Sequence[Line]) -> None:
         self.intents = {line.job for line in lines if line.act == "intent"}
+        self.groups = {line.job: str(line.facts["group"]) for line in lines if "group" in line.facts}
         self.acked = {line.job for line in lines if line.act == "acked"}
         started = [line for line in lines if line.act == "start"]
         self.starts = Counter((line.job, line.attempt) for line in started)
@@ -178,6 +182,24 @@ def _overlaps(book: _Book) -> Iterator[str]:
             end, start = book.ends.get((job, earlier)), book.begun[job, later]
             if end is not None and end.at_s > start.at_s:
                 yield f"{_name((job, later))} started {end.at_s - start.at_s:.3f} s before attempt {earlier} ended"
+
+
+def _over_limit(book: _Book, database: Database) -> Iterator[str]:
+    """By handlers, which run for less time than their rows: of one that has no end, until its process wrote last."""
+    moves: list[tuple[float, int, str]] = []
+    for pair, line in book.begun.items():
+        group = book.groups.get(pair[0])
+        if group is None or database.history.get(pair) in FREES_EARLY:
+            continue
+        end = book.ends.get(pair)
+        end_s = book.last_s[line.process] if end is None else end.at_s
+        if end_s > line.at_s:
+            moves += [(line.at_s, 1, group), (end_s, -1, group)]
+    running: Counter[str] = Counter()
+    for at_s, change, group in sorted(moves):  # ends come first
+        running[group] += change
+        if change > 0 and (running[group] > MOST_OF_A_GROUP or running.total() > MOST):
+            yield f"{running[group]} of group {group} and {running.total()} in all run at {at_s:.3f} s"
 
 
 def _misreported(book: _Book, database: Database) -> Iterator[str]:

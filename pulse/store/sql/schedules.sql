@@ -230,7 +230,7 @@ WITH due AS (
 ), other AS (
     SELECT h.job_id, h.level_topic, h.level_priority
     FROM due d CROSS JOIN LATERAL pulse.unique_holder(d.job_id, d.name, d.topic, d.args, coalesce($7, clock_timestamp()), NULL,
-        d.unique_key, coalesce(d.on_conflict, 'skip')) AS h
+        d.unique_key, d.on_conflict) AS h
     WHERE d.occurrence IS NOT NULL AND d.there_id IS NULL AND NOT EXISTS (SELECT FROM put)
 ), judged AS (
     SELECT d.*, o.job_id AS other_id, coalesce(p.topic, o.level_topic) AS level_topic, coalesce(p.priority, o.level_priority) AS level_priority,

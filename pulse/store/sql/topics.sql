@@ -200,7 +200,8 @@ UPDATE pulse.limits x SET undeclared_at = clock_timestamp() FROM gone g WHERE x.
 -- Args:    $1 limit int, $2 now
 -- Guard:   the tokens, in the DELETE itself: one that a claim has taken from meanwhile stays.   Returns: how many are gone.
 WITH full_ones AS (
-    SELECT x.name, x.group_key, coalesce(d.rate, 0) AS rate, coalesce(d.burst, greatest(ceil(d.rate), 1), 0)::float8 AS burst
+    SELECT x.name, x.group_key, coalesce(d.rate, 0) AS rate,
+           CASE WHEN d.rate IS NULL THEN 0 ELSE coalesce(d.burst, greatest(ceil(d.rate), 1)) END::float8 AS burst
     FROM pulse.limits x LEFT JOIN pulse.limits d ON d.name = x.name AND d.group_key = '*'
     WHERE x.group_key NOT IN ('', '*') AND num_nonnulls(x.concurrency, x.rate) = 0
       AND coalesce(x.tokens + extract(epoch FROM coalesce($2, clock_timestamp()) - x.tokens_at)::float8 * d.rate

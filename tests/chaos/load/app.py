@@ -16,7 +16,7 @@ import anyio
 
 import pulse
 from pulse.system import processes
-from tests.chaos.load.ledger import GOVERNED_TOPIC, VARIABLE, Ledger
+from tests.chaos.load.ledger import GOVERNED_TOPIC, LIMITED_TOPIC, VARIABLE, Ledger
 
 LOOK_S: Final = 0.02
 CHILD_S: Final = 120  # a child that nobody ends by then ends itself
@@ -48,6 +48,15 @@ def noted(ctx: pulse.Context) -> Iterator[Answer]:
 @app.handler("perishable", topic=GOVERNED_TOPIC)
 async def short(ctx: pulse.Context, seconds: float = 0.0) -> Answer:
     """Wait for something else, as most jobs do."""
+    with noted(ctx) as result:
+        await anyio.sleep(seconds)
+        return result
+
+
+@app.handler("limited", topic=LIMITED_TOPIC)
+async def limited(ctx: pulse.Context, group: str, seconds: float) -> Answer:
+    """Hold a slot of the limit and one of the group."""
+    del group  # the ledger has it
     with noted(ctx) as result:
         await anyio.sleep(seconds)
         return result

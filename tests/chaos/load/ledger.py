@@ -23,6 +23,9 @@ from uuid import UUID
 from pulse.system import processes
 
 GOVERNED_TOPIC: Final = "governed"  # where the policy is changed while it is in use
+LIMITED_TOPIC: Final = "limited"  # goes by a limit of its name
+MOST: Final = 4  # of its jobs at once
+MOST_OF_A_GROUP: Final = 2
 VARIABLE: Final = "CHAOS_LEDGER"  # names the directory
 _LOCKS: Final = "running.locks"
 _SUFFIX: Final = ".jsonl"

@@ -12,7 +12,7 @@ from typing import Any, Final, Self
 
 import pulse
 from pulse.common.ids import uuid7
-from tests.chaos.load.ledger import GOVERNED_TOPIC, Ledger
+from tests.chaos.load.ledger import GOVERNED_TOPIC, LIMITED_TOPIC, MOST, MOST_OF_A_GROUP, Ledger
 from tests.chaos.load.operators import Operator
 from tests.chaos.load.turns import PATIENCE_S, Turns
 
@@ -43,6 +43,11 @@ KINDS: Final[Mapping[str, Callable[[random.Random], Choice]]] = {
         {"seconds": rng.choice([0.0, 0.1])},
         {"topic": GOVERNED_TOPIC, "expires_in_s": rng.choice([0.2, 1.0, 3.0, 20.0])},
     ),
+    "limited": lambda rng: (
+        "limited",
+        {"group": (group := rng.choice("abc")), "seconds": rng.uniform(0.05, 1.0)},
+        {"topic": LIMITED_TOPIC, "group_key": group},
+    ),
     "grip": lambda rng: ("grip", {"seconds": rng.uniform(0.1, 2.0)}, {}),
 }
 # Innocent jobs, and some that fail by themselves; nothing that harms others. All of it is over within seconds.
@@ -52,6 +57,7 @@ GOVERNED: Final = {"faulty": 3, "fatal": 0.1, "perishable": 4}
 # The same for longer, with jobs that take their process along or get in its way.
 WILD: Final = {
     **BRIEF, **GOVERNED, "long": 5, "shaky": 2, "wicked": 2, "deadly": 0.2, "forks": 0.2, "grip": 0.2, "hung": 0.1,
+    "limited": 6,
 }  # fmt: skip
 
 
@@ -94,6 +100,11 @@ class Producer(Turns):
         super().end()
         self._client.close()
 
+    def set_limit(self) -> None:
+        """Before the first job that goes by it."""
+        if "limited" in self._kinds:
+            self._client.set_limit(LIMITED_TOPIC, concurrency=MOST, group_concurrency=MOST_OF_A_GROUP)
+
     def _job(self) -> dict[str, Any]:
         [kind] = self._rng.choices(self._kinds, self._weights)
         name, args, options = KINDS[kind](self._rng)
@@ -101,7 +112,7 @@ class Producer(Turns):
 
     def _submit(self, jobs: list[dict[str, Any]]) -> None:
         for job in jobs:
-            self._ledger.write("intent", job["id"])
+            self._ledger.write("intent", job["id"], **({"group": job["group_key"]} if "group_key" in job else {}))
         started_s = time.monotonic()
         while time.monotonic() < started_s + PATIENCE_S and not self._over.is_set():
             try:
@@ -127,6 +138,8 @@ class Load:
         self._threads: list[Turns] = [*self.producers, *operators]
 
     def __enter__(self) -> Self:
+        for producer in self.producers[:1]:
+            producer.set_limit()
         for thread in self._threads:
             thread.start()
         return self

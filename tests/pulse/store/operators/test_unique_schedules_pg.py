@@ -9,9 +9,11 @@ import pytest
 
 from pulse.common.ids import uuid7
 from pulse.errors import StatementError, StatementTimeoutError
+from pulse.protocol import HandlerInfo
 from pulse.store.rows import Fired, Firing, Level, NewSchedule, Work, to_us
 from pulse.store.store import Store
 from pulse_actors.scheduler.catchup import firing_of
+from pulse_actors.shared.recurrence import jittered_us
 from tests.support.store.helpers import NOW, TOPIC, Sql, at, claim, count, dropping, found_of, holding, job, read
 
 EVERY_S: Final = 60.0
@@ -139,6 +141,52 @@ async def test_an_occurrence_that_fired_does_not_fire_again(store: Store, connec
     assert await connection.fetchval("SELECT last_job_id = (SELECT id FROM pulse.jobs) FROM pulse.schedules")
 
 
+async def test_the_rows_of_others_are_theirs(store: Store, connection: Sql) -> None:
+    """A schedule with the same times, and its job of the same occurrence."""
+    mine, other = await make(store), await make(store, unique_key="other")
+    dues = {due.id: due for due in await store.schedules.due(10, unique=True, now=NOW)}
+    assert (await store.schedules.fire_unique(firing_of(dues[other]), now=NOW)) is not None
+    fired = await store.schedules.fire_unique(firing_of(dues[mine]), now=NOW)
+    assert fired is not None
+    assert fired.level is not None
+    third = await make(store, unique_key="third")
+    [due] = await store.schedules.due(10, unique=True, now=NOW)
+    assert due.id == third
+    assert await store.schedules.fire_unique(firing_of(due), now=NOW) is not None
+    found = [found_of(await store.schedules.get(one)) for one in (mine, other, third)]
+    assert [one["next_run_at"] for one in found] == [at(EVERY_S).timestamp()] * 3
+    assert await count(connection) == 3
+
+
+async def test_options_are_those_of_the_handler_else_of_the_topic(store: Store, connection: Sql) -> None:
+    await store.note_handlers({"n": HandlerInfo(max_attempts=7), "m": HandlerInfo(max_attempts=2, timeout_s=1.0)})
+    await store.topics.set(TOPIC, {"timeout_s": 9.0, "max_attempts": 3})
+    await store.topics.set("u", {"timeout_s": 5.0})
+    await make(store)
+    assert await verdicts(store, 0) == ["fired"]
+    row = await connection.fetchrow("SELECT topic, max_attempts, timeout_s FROM pulse.jobs")
+    assert tuple(row or ()) == (TOPIC, 7, 9.0)
+
+
+async def test_what_does_not_fire_replaces_nothing(store: Store, connection: Sql) -> None:
+    """An occurrence that passes, and one whose job is there already."""
+    await make(store, on_conflict="replace", catch_up="skip")
+    other = await submit(store, delay_s=3600.0)
+    before = await read(connection, other)
+    [due] = await store.schedules.due(10, unique=True, now=at(30))
+    fired = await store.schedules.fire_unique(firing_of(due), now=at(30))
+    assert fired is not None
+    assert (fired.verdict, await read(connection, other)) == ("passed", before)
+    await store.cancel([other])
+    assert await verdicts(store, 1) == ["fired"]
+    await connection.execute("UPDATE pulse.schedules SET next_run_at = $1", at(EVERY_S))
+    [due] = await store.schedules.due(10, unique=True, now=at(EVERY_S))
+    again = await store.schedules.fire_unique(firing_of(due), now=at(EVERY_S + 1))
+    assert again is not None
+    times = await connection.fetch("SELECT next_run_at FROM pulse.jobs WHERE schedule_id IS NOT NULL")
+    assert (again.verdict, again.level, [one["next_run_at"] for one in times]) == ("fired", None, [at(EVERY_S)])
+
+
 async def test_what_was_missed_passes(store: Store, connection: Sql) -> None:
     await make(store, catch_up="skip")
     [due] = await store.schedules.due(10, unique=True, now=at(30))
@@ -193,3 +241,12 @@ async def test_what_has_a_key_counts_apart(store: Store) -> None:
     assert await store.schedules.work(now=at(10)) == Work(None, reckon=False, waiting=False, unique_s=-10.0)
     assert await store.schedules.work(now=at(10), without=[schedule]) == Work(None, reckon=False, waiting=False)
     assert await store.schedules.due(10, unique=True, without=[schedule], now=NOW) == []
+
+
+async def test_when_the_next_one_with_a_key_fires(store: Store) -> None:
+    """The first of them, its jitter included."""
+    late = await make(store, jitter_s=30.0)
+    waits_s = jittered_us(late, to_us(NOW), 30.0) / 1e6 - NOW.timestamp()
+    assert (await store.schedules.work(now=NOW)).unique_s == pytest.approx(waits_s, abs=1e-6)
+    await make(store, unique_key="another")
+    assert (await store.schedules.work(now=NOW)).unique_s == 0.0
