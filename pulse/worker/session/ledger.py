@@ -89,7 +89,8 @@ class Ledger:
         """How many jobs to hold beyond the number of handlers: those in batches, and those that may still join one."""
         if self._running >= self._concurrency:
             return self._beyond
-        return self._beyond + sum(one.size - 1 for one in self.batches.filling.values())  # one has a place anyway
+        batches = self.batches.filling
+        return self._beyond + sum(one.size - 1 for one in batches.values())  # one has a place anyway
 
     def waits_for_cells(self) -> bool:
         """Whether attempts wait until cells can be made."""
