@@ -166,6 +166,9 @@ class Spans:
             "pulse.job.name": job.name,
             "pulse.attempt": job.attempt,
         }
+        group = _text(job.extra, "group_key")
+        if group is not None:
+            attributes["pulse.group_key"] = group
         parent = _parent(job.extra)
         return self._tracer.start_span(
             f"process {job.topic}", parent, kind=SpanKind.CONSUMER, attributes=attributes, record_exception=False
@@ -250,14 +253,21 @@ def _make_current(span: Span) -> None:
     context.attach(trace.set_span_in_context(span))  # of this call's own context, which ends with it
 
 
-def _parent(extra: Mapping[str, msgspec.Raw] | None) -> Context | None:
-    """The context of the span that submitted the job; None: there is none that can be read."""
-    raw = None if extra is None else extra.get(_KEY)
+def _text(extra: Mapping[str, msgspec.Raw] | None, key: str) -> str | None:
+    """A text of *extra*; None: there is none that can be read."""
+    raw = None if extra is None else extra.get(key)
     if raw is None:
         return None
     try:
-        text = msgspec.msgpack.decode(raw, type=str)
+        return msgspec.msgpack.decode(raw, type=str)
     except msgspec.MsgspecError:
+        return None
+
+
+def _parent(extra: Mapping[str, msgspec.Raw] | None) -> Context | None:
+    """The context of the span that submitted the job; None: there is none that can be read."""
+    text = _text(extra, _KEY)
+    if text is None:
         return None
     from opentelemetry.context import Context
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator

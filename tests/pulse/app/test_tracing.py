@@ -144,6 +144,13 @@ def _submitted(job: Any) -> dict[str, object]:
     return dict(bodies[0])
 
 
+def test_a_span_names_the_group(exporter: InMemorySpanExporter, spans: Spans) -> None:
+    for extra in ({"group_key": "tenant-7"}, {"group_key": 7}, {}):
+        spans.detached(_job(**extra)).end()
+    named = [(span.attributes or {}).get("pulse.group_key") for span in exporter.get_finished_spans()]
+    assert named == ["tenant-7", None, None]
+
+
 def test_another_process_is_told_of_the_span(spans: Spans) -> None:
     span = spans.detached(_job(traceparent=PARENT, tries=2))
     extra = with_parent(_job(traceparent=PARENT, tries=2), span).extra

@@ -268,8 +268,8 @@ def _parts(claims: Sequence[Claim]) -> Iterator[Sequence[Claim]]:
 
 def _extra(claim: Claim, stall_s: float | None = None) -> dict[str, object] | None:
     if claim.attempt == 1 and claim.traceparent is None and claim.occurrence_at is None and stall_s is None:
-        return None  # nearly every one
-    extra: dict[str, object] = {}
+        return None if claim.group_key is None else {"group_key": claim.group_key}  # nearly every one: None
+    extra: dict[str, object] = {} if claim.group_key is None else {"group_key": claim.group_key}
     if claim.traceparent is not None:
         extra["traceparent"] = claim.traceparent
     if stall_s is not None:

@@ -526,6 +526,8 @@ def test_a_frame_holds_one_job_at_least(monkeypatch: Patch) -> None:
         {"previous": {"outcome": "error", "reason": "why", "worker": "w", "progress": 1, "checkpoint": None}},
     ),
     ({"attempt": 5, "uncharged": 2}, {"tries": 3}),
+    ({"group_key": "g"}, {"group_key": "g"}),
+    ({"group_key": "g", "occurrence_at": 0.0}, {"group_key": "g", "occurrence": 0.0}),
 ])  # fmt: skip
 def test_what_a_job_is_told_beside_its_args(fields: dict[str, Any], extra: object) -> None:
     assert _extra(CLAIM._replace(**fields)) == extra
