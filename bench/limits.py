@@ -6,11 +6,12 @@ import asyncio
 import json
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from bench.drain import install
+from bench.drain import Work, drained, install
+from bench.load import submit
 from bench.recovery_scene import BenchError
 from bench.results import Sample
 from bench.scale import put
@@ -36,6 +37,11 @@ DUE: Final = """
     SELECT pulse.uuid7(), 'default', 'noop', '{}', 5, CASE $2::int WHEN 0 THEN NULL ELSE 'group-' || n % $2::int END,
            now() - interval '1 hour' + n * interval '1 microsecond'
     FROM generate_series(1, $1::int) AS n"""
+
+GROUPED: Final = "UPDATE pulse.jobs SET group_key = 'group-' || hashtext(id::text) % GROUPS"
+BETWEEN: Final = """
+    SELECT 1000 * percentile_cont(0.5) WITHIN GROUP (ORDER BY extract(epoch FROM r.started_at - r.before))
+    FROM (SELECT j.started_at, lag(j.completed_at) OVER (ORDER BY j.started_at) AS before FROM pulse.jobs j) AS r"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +191,26 @@ def slot_ms(stage: Stage) -> float:
         return asyncio.run(_slots_ms(dsn))
 
 
+def drained_under(stage: Stage, groups: int, policy: Mapping[str, object] | None) -> float:
+    """Jobs per second out of the queue of a whole system, whose jobs have these groups and this limit."""
+    filled = [GROUPED.replace("GROUPS", str(groups))] if groups else []
+    if policy is not None:
+        filled.append(f"SELECT pulse.set_limit('default', NULL, '{json.dumps(policy)}')")
+    work = Work("noop", stage.size.drain_jobs, filled="; ".join(filled))
+    return drained(stage, work).rate
+
+
+def turns_ms(stage: Stage) -> float:
+    """From the end of a job to the start of the next one, where only one may run: the median, in a whole system."""
+    with stage.fresh() as dsn, stage.system(dsn) as system:
+        system.client.pause(reason="bench")
+        system.sql.run("SELECT pulse.set_limit('default', NULL, $1)", json.dumps({"concurrency": 1}))
+        submit(system.client, "noop", SLOTS, 0)
+        system.client.resume()
+        system.wait_done()
+        return float(system.sql.value(BETWEEN))
+
+
 def limits(stage: Stage) -> list[Sample]:
     """Claims with everything that may be in use, the rate, and a slot that becomes free."""
     plain = claim_ms(stage, None)
@@ -192,4 +218,15 @@ def limits(stage: Stage) -> list[Sample]:
     samples += [Sample(one.name, claim_ms(stage, one), "ms", plain, PLAIN) for one in cases(stage.size.groups)]
     said = f"starts under a rate of {RATE:g} a second, {stage.size.rate_s:g} s"
     samples.append(Sample(said, rate_kept(stage), "jobs/s", RATE, "the rate"))
-    return [*samples, Sample(f"end of a job and claim of the next, {SLOTS} slots taken", slot_ms(stage), "ms")]
+    samples.append(Sample(f"end of a job and claim of the next, {SLOTS} slots taken", slot_ms(stage), "ms"))
+    free = drained_under(stage, 0, None)
+    some = f"{stage.size.groups:,} groups"
+    samples += [
+        Sample(f"drain, {name}", drained_under(stage, groups, policy), "jobs/s", free, "drain, nothing in use")
+        for name, groups, policy in (
+            (f"one limit of {SLOTS}", 0, {"concurrency": SLOTS}),
+            (f"{some}, no limit", stage.size.groups, None),
+            (f"{some}, limit 1 each", stage.size.groups, {"group_concurrency": 1}),
+        )
+    ]
+    return [*samples, Sample("from the end of a job to the start of the next, limit 1", turns_ms(stage), "ms")]

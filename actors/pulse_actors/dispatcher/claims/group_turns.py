@@ -16,7 +16,15 @@ from typing import Final, NamedTuple, TypeAlias
 
 from pulse.store.limit_claims import Blocked, GroupHead
 from pulse.store.rows import Claim, GroupLevel
-from pulse_actors.dispatcher.claims.cursors import BACK_S, LEVELS_MAX, MAX_LEVELS, SURVEY
+from pulse_actors.dispatcher.claims.cursors import (
+    BACK_S,
+    CHEAP_S,
+    FULL_PAUSE_MAX_S,
+    LEVELS_MAX,
+    MAX_LEVELS,
+    SURVEY,
+    UNWANTED_PAUSE_MAX_S,
+)
 from pulse_actors.shared.duty_cycle import rest_s
 
 FIRST: Final = GroupLevel("", "", -101)  # before all levels of groups
@@ -24,7 +32,7 @@ BUSY_S: Final = 0.002  # until another host's claim has ended
 NEVER: Final = float("inf")
 WANTED_SHARE: Final = 0.2  # of the time, for surveys that something asks for
 POLLING_SHARE: Final = 0.02  # for others
-REST_MAX_S: Final = 10.0
+DEARER: Final = 20.0  # so much smaller are both where a part takes long: every claim waits meanwhile
 
 Group: TypeAlias = tuple[str, str | None]  # topic, group
 
@@ -227,10 +235,12 @@ class GroupTurns:
         return self._opening[0][0] if self._opening else NEVER
 
     def _plan_survey(self) -> None:
-        share, least_s = POLLING_SHARE, self._poll_s
+        share, least_s, most_s = POLLING_SHARE, self._poll_s, UNWANTED_PAUSE_MAX_S
         if self._survey is not None or self._wanted:
-            share, least_s = WANTED_SHARE, 0.0
-        self.survey_at_s = self._surveyed_s + max(least_s, rest_s(self._survey_took_s, share, REST_MAX_S))
+            share, least_s, most_s = WANTED_SHARE, 0.0, FULL_PAUSE_MAX_S
+        if self._survey_took_s > CHEAP_S:
+            share /= DEARER
+        self.survey_at_s = self._surveyed_s + max(least_s, rest_s(self._survey_took_s, share, most_s))
 
     def survey_from(self) -> GroupLevel:
         """The level after which the next part begins."""

@@ -225,17 +225,10 @@ def test_a_survey_goes_on_where_a_part_ended(monkeypatch: pytest.MonkeyPatch) ->
     assert turns.survey_at_s == 0.0  # it was wanted since
 
 
-@pytest.mark.parametrize(
-    ("took_s", "wanted", "next_s"),
-    [
-        (0.0, False, 1.0),
-        (0.0, True, 0.0),
-        (0.1, False, 4.9),
-        (0.1, True, 0.4),
-        (100.0, True, 10.0),
-        (100.0, False, 10.0),
-    ],
-)
+@pytest.mark.parametrize(("took_s", "wanted", "next_s"), [
+    (0.0, False, 1.0), (0.0, True, 0.0), (0.04, False, 1.96), (0.04, True, 0.16),
+    (0.1, False, 99.9), (0.1, True, 9.9), (100.0, True, 10.0), (100.0, False, 1000.0),
+])  # fmt: skip
 def test_surveys_take_a_share_of_the_time(took_s: float, wanted: bool, next_s: float) -> None:
     turns = Turns()
     turns.survey_begins()
