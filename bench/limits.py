@@ -205,7 +205,7 @@ def turns_ms(stage: Stage) -> float:
     with stage.fresh() as dsn, stage.system(dsn) as system:
         system.client.pause(reason="bench")
         system.sql.run("SELECT pulse.set_limit('default', NULL, $1)", json.dumps({"concurrency": 1}))
-        submit(system.client, "noop", SLOTS, 0)
+        submit(system.client, "noop", 10 * TRIES)
         system.client.resume()
         system.wait_done()
         return float(system.sql.value(BETWEEN))
@@ -218,10 +218,14 @@ def limits(stage: Stage) -> list[Sample]:
     samples += [Sample(one.name, claim_ms(stage, one), "ms", plain, PLAIN) for one in cases(stage.size.groups)]
     said = f"starts under a rate of {RATE:g} a second, {stage.size.rate_s:g} s"
     samples.append(Sample(said, rate_kept(stage), "jobs/s", RATE, "the rate"))
-    samples.append(Sample(f"end of a job and claim of the next, {SLOTS} slots taken", slot_ms(stage), "ms"))
+    return [*samples, Sample(f"end of a job and claim of the next, {SLOTS} slots taken", slot_ms(stage), "ms")]
+
+
+def turns(stage: Stage) -> list[Sample]:
+    """A whole system under limits and with groups: its rate, and how soon a slot is taken."""
     free = drained_under(stage, 0, None)
     some = f"{stage.size.groups:,} groups"
-    samples += [
+    samples = [
         Sample(f"drain, {name}", drained_under(stage, groups, policy), "jobs/s", free, "drain, nothing in use")
         for name, groups, policy in (
             (f"one limit of {SLOTS}", 0, {"concurrency": SLOTS}),

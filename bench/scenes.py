@@ -9,7 +9,7 @@ from typing import Final
 from bench import calls, drain, flow
 from bench.hooks import hooks
 from bench.latency import latency
-from bench.limits import limits
+from bench.limits import limits, turns
 from bench.results import Sample
 from bench.scale import scale
 from bench.stability import stability
@@ -54,6 +54,7 @@ SCENES: Final[Mapping[str, Scene]] = {
     "workers": Scene("what 1, 100 and 1000 idle workers cost", workers, once=True),
     "scale": Scene("a claim among millions of rows, topics, priorities", scale, once=True),
     "limits": Scene("claims under limits and of groups, a rate, a slot that becomes free", limits, once=True),
+    "turns": Scene("a whole system under limits and with groups, and how soon a slot is taken", turns, once=True),
     "stability": Scene("ten drains, whatever the planner knows", stability, once=True),
     "two": Scene("two supervisors on one database", two),
     "soak": Scene("ten minutes: sizes, memory and rate per minute", flow.soak, once=True),
