@@ -69,6 +69,7 @@ class GroupTurns:
         self._numbers = itertools.count()
         self._version = 0
         self._freed: set[str] = set()  # limits with a new slot
+        self._freed_since: set[Group | str] = set()  # limits and groups with a new slot since the claim began
         self._survey: GroupLevel | None = None  # the level after which the next part begins
         self._wanted = True
         self._survey_took_s = 0.0
@@ -103,6 +104,7 @@ class GroupTurns:
         if limit is not None:
             self._freed.add(limit)
             for key in (limit, (topic, group)):
+                self._freed_since.add(key)
                 if self._closed.get(key) == NEVER:  # else it waits for a token
                     self._open(key)
 
@@ -136,6 +138,7 @@ class GroupTurns:
 
     def begin(self) -> int:
         """A claim begins and may miss later news; returns how many there were before, for ``claimed``."""
+        self._freed_since.clear()
         return self._version
 
     def claimed(
@@ -155,7 +158,7 @@ class GroupTurns:
         Args:
             starts: The levels that it named.
             claims: What was claimed at these levels.
-            blocked: Where nothing could be.
+            blocked: Where nothing could be; a slot that was freed since it began is looked at again.
             most: How many jobs of one level it might take.
             is_full: Whether it took as much as it could in all, so that there may be more everywhere.
             version: What ``begin`` returned.
@@ -164,7 +167,10 @@ class GroupTurns:
         Returns:
             Whether there may be more to claim at once.
         """
-        closed = {group for one in blocked if (group := self._close(one, now_s)) is not None}
+        left_out: set[Group] = set()
+        for one in blocked:
+            left_out.add(one.level[:2])
+            self._close(one, now_s)
         taken: Counter[Group] = Counter()
         served: set[str] = set()  # limits
         for claim in claims:
@@ -175,7 +181,7 @@ class GroupTurns:
                 served.add(self.limits[claim.topic])
         self._freed -= served
         for group in {start.level[:2]: None for start in starts}:
-            if group in closed or self._is_closed(group[0]):
+            if group in left_out or self._is_closed(group[0]):
                 continue
             ready = self._ready.get(group[0], {})
             if taken[group] and group in ready:
@@ -191,19 +197,19 @@ class GroupTurns:
         if claim.priority in levels and (position is None or position < claim.due_at - BACK_S):
             levels[claim.priority] = claim.due_at - BACK_S
 
-    def _close(self, blocked: Blocked, now_s: float) -> Group | None:
-        """Leave out what is blocked; returns the group, None: it is the whole limit."""
+    def _close(self, blocked: Blocked, now_s: float) -> None:
+        """Leave out what is blocked: the group, or the whole limit."""
         until_s = {"full": NEVER, "busy": now_s + BUSY_S}.get(blocked.verdict, now_s + (blocked.retry_s or 0.0))
         group: Group = blocked.level[:2]
         limit = self.limits.get(group[0])
         key = limit if blocked.of_limit and limit is not None else group
+        if blocked.verdict == "full" and key in self._freed_since:
+            return
         self._closed[key] = until_s
         if until_s < NEVER:
             heapq.heappush(self._opening, (until_s, next(self._numbers), key))
-        if key != group:
-            return None
-        self._ready.get(group[0], {}).pop(group, None)
-        return group
+        if key == group:
+            self._ready.get(group[0], {}).pop(group, None)
 
     def _is_closed(self, topic: str) -> bool:
         return self.limits.get(topic) in self._closed

@@ -103,6 +103,19 @@ def test_a_full_group_waits_for_an_end_in_it() -> None:
     assert turns.named() == [B, A]
 
 
+@pytest.mark.parametrize("of_limit", [False, True])
+def test_a_slot_that_is_freed_while_a_claim_runs_is_looked_at_again(of_limit: bool) -> None:
+    """The claim may not have seen it yet."""
+    turns = Turns(A, limits="t")
+    starts, version = turns.starts("t", 0.0), turns.begin()
+    turns.freed("t", "a")
+    blocked = [full(A, of_limit=of_limit)]
+    assert turns.claimed(starts, [], blocked, most=1, is_full=False, version=version, now_s=0.0)
+    assert turns.named() == [A]
+    assert not turns.answer(blocked=blocked)
+    assert not turns.named(1e9)
+
+
 def test_a_full_limit_closes_all_its_topics_and_no_others() -> None:
     turns = Turns(A, PLAIN, OTHER, limits="t")
     turns.answer(claim_of(OTHER), blocked=[full(A, of_limit=True), full(PLAIN, of_limit=True)], is_full=True)
