@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from pulse.errors import NotFoundError
+from pulse.protocol.bus import HintEvent, hint
 from pulse.security.redaction import Redaction
 from pulse.store.operators.transaction import Acting, Operator
 from pulse.store.store import Store
@@ -81,6 +82,12 @@ class Services:
         store = self.store
         self.registry.policies = TopicPolicies(await store.topics.live(), self.server.lease_s)
         self.signal.set_limits(await store.limited.topics())
+
+    async def policies_changed(self) -> None:
+        """An operator has changed policies: they count here at once, and the other actors hear of it."""
+        await self.read_policies()
+        self.signal.wake()  # the order of claims may have changed, or there may be room
+        await self.bus.hint(hint("pause", HintEvent.POLICIES_CHANGED))
 
 
 @dataclass(frozen=True, slots=True)

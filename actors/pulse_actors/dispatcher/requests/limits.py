@@ -10,7 +10,6 @@ import structlog
 from pulse import protocol
 from pulse.errors import BadRequestError, NotFoundError
 from pulse.limit import LIMIT_OPTIONS
-from pulse.protocol.bus import HintEvent, hint
 from pulse.store.operators.limits import LimitStore
 from pulse_actors.dispatcher.context import Answer, RequestContext
 
@@ -32,7 +31,7 @@ async def set_limit(on: RequestContext, body: protocol.LimitSet) -> Answer:
     async with on.acting() as store:  # the SQL function writes the audit entry
         await store.limits.set(body.name, body.policy, group=body.group_key)
         row = await store.limits.get(body.name, group=body.group_key)
-    await _changed(on)
+    await on.services.policies_changed()
     unset = {"name": body.name, "group_key": body.group_key, **dict.fromkeys(LIMIT_OPTIONS)}
     return {"limit": unset if row is None else row}  # a group of which nothing is set has no row
 
@@ -44,7 +43,7 @@ async def unset_limit(on: RequestContext, body: protocol.LimitUnset) -> Answer:
         if row is None or not await store.limits.unset(body.name, group=body.group_key):
             group = "" if body.group_key is None else f' that differs for the group "{body.group_key:.50}"'
             raise NotFoundError(f'there is no limit "{body.name:.50}"{group}')
-    await _changed(on)
+    await on.services.policies_changed()
     return {"limit": row}
 
 
@@ -65,7 +64,7 @@ async def declare_limits(on: RequestContext, body: protocol.LimitsDeclare) -> An
             for name in changed:
                 await _declare(store.limits, name, wanted[name], body.by)
         log.info("limits_declared", by=body.by, names=changed[:20], count=len(changed))
-        await _changed(on)
+        await on.services.policies_changed()
     gone = await stored.undeclare(body.by, names)
     if gone:
         log.warning("limits_not_declared", by=body.by, names=gone[:20], count=len(gone))
@@ -89,12 +88,6 @@ def _is_same(row: Mapping[str, Any] | None, policy: Mapping[str, object]) -> boo
 
 def _has_policy(row: Mapping[str, Any] | None, policy: Mapping[str, object]) -> bool:
     return row is not None and {option: row[option] for option in LIMIT_OPTIONS} == policy
-
-
-async def _changed(on: RequestContext) -> None:
-    await on.services.read_policies()
-    on.services.signal.wake()  # there may be room now
-    await on.services.bus.hint(hint("pause", HintEvent.POLICIES_CHANGED))
 
 
 def _cursor(row: Mapping[str, Any]) -> str:

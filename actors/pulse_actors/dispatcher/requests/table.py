@@ -112,9 +112,7 @@ async def unset_topic(on: RequestContext, body: protocol.TopicUnset) -> Answer:
 async def _change_topic(on: RequestContext, topic: str, policy: Mapping[str, object]) -> Answer:
     async with on.acting() as store:
         await store.topics.set(topic, policy)  # the SQL function writes the audit entry
-    await on.services.read_policies()
-    on.services.signal.wake()  # the order of claims may have changed
-    await on.services.bus.hint(hint("pause", HintEvent.POLICIES_CHANGED))
+    await on.services.policies_changed()
     return {"topic": await _topic(on, topic)}
 
 
