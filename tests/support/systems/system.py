@@ -211,6 +211,17 @@ def short_directory(mode: int = 0o700) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
+def two_hosts(dsn: str) -> Iterator[tuple[System, System]]:
+    """Two systems on one database, which look for work only when they are notified: no test outlasts such a poll."""
+    settings = {"PULSE_POLL_S": "60"}
+    with (
+        running(dsn, {**settings, "PULSE_HOST_ID": "a"}) as one,
+        running(dsn, {**settings, "PULSE_HOST_ID": "b"}) as two,
+    ):
+        yield one, two
+
+
+@contextlib.contextmanager
 def running(dsn: str, env: Mapping[str, str] | None = None, options: Sequence[str] = ()) -> Iterator[System]:
     """A system that is ready; nothing of it is left afterwards."""
     with short_directory() as directory, contextlib.closing(System(dsn, directory, env, options)) as system:

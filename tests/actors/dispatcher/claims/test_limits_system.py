@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Final
+from collections.abc import Iterator
 
 import pytest
 
 from tests.support.systems.peers import Worker, new_job
-from tests.support.systems.system import System, running
+from tests.support.systems.system import System, two_hosts
 from tests.support.waiting import until
 
 pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.system, pytest.mark.rest]
 
-# With such a poll, and nobody listening, no test would end.
-SETTINGS: Final[Mapping[str, str]] = {"PULSE_POLL_S": "60"}
-
 
 @pytest.fixture
 def hosts(own_database: str) -> Iterator[tuple[System, System]]:
-    with (
-        running(own_database, {**SETTINGS, "PULSE_HOST_ID": "a"}) as one,
-        running(own_database, {**SETTINGS, "PULSE_HOST_ID": "b"}) as two,
-    ):
-        yield one, two
+    with two_hosts(own_database) as both:
+        yield both
 
 
 def test_a_slot_is_taken_by_whichever_host_has_room(hosts: tuple[System, System], topic: str) -> None:
