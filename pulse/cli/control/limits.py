@@ -84,10 +84,7 @@ def list_limits(name: str | None, limit: int, after: str | None, *, as_json: boo
         return
     page = read(LimitPageAnswer, answer)
     screen = Screen()
-    if page.limits:
-        screen.table(limits_table(page.limits))
-    else:
-        screen.lines([[Cell("no limits", "dim")]])
+    screen.table_or(limits_table(page.limits), "no limits")
     if page.next is not None:
         click.echo(f"more: repeat with --after {shell_word(page.next)}", err=True)
 

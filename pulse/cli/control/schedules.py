@@ -151,10 +151,7 @@ def list_schedules(limit: int, after: str | None, *, full: bool, as_json: bool) 
         return
     page = read(SchedulePageAnswer, answer)
     screen = Screen()
-    if page.schedules:
-        screen.table(schedules_table(page, time.time(), None if full else screen.width))
-    else:
-        screen.lines([[Cell("no schedules", "dim")]])
+    screen.table_or(schedules_table(page, time.time(), None if full else screen.width), "no schedules")
     if page.next is not None:
         click.echo(f"more: repeat with --after {page.next}", err=True)
 

@@ -106,10 +106,7 @@ def list_topics(limit: int, after: str | None, *, as_json: bool) -> None:
         write_document({"topics": rows, "others": structs.asdict(others), "exact": found.exact, "next": page.next})
         return
     screen = Screen()
-    if rows:
-        screen.table(topics_table(rows, is_exact=found.exact))
-    else:
-        screen.lines([[Cell("no topics", "dim")]])
+    screen.table_or(topics_table(rows, is_exact=found.exact), "no topics")
     if after is None and others.topics:
         click.echo(others_words(others), err=True)
     if page.next is not None:
@@ -142,10 +139,7 @@ def list_groups(topic: str, limit: int, *, as_json: bool) -> None:
         return
     found = read(GroupsAnswer, answer)
     screen = Screen()
-    if found.groups:
-        screen.table(groups_table(found.groups))
-    else:
-        screen.lines([[Cell("no group has waiting jobs", "dim")]])
+    screen.table_or(groups_table(found.groups), "no group has waiting jobs")
     if not found.is_all:
         click.echo("There are more groups than were looked at.", err=True)
     _warn(topic, as_json=as_json)

@@ -147,6 +147,13 @@ class Screen:
         else:
             _show_rich(self._console, table, widths)
 
+    def table_or(self, table: Table, nothing: str) -> None:
+        """Show *table*, or that there is *nothing* where it has no rows."""
+        if table.rows:
+            self.table(table)
+        else:
+            self.lines([[Cell(nothing, "dim")]])
+
     def lines(self, lines: Iterable[Line]) -> None:
         """Show *lines* of styled text whole; a terminal wraps them where it must."""
         if self._console is None:

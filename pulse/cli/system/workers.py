@@ -62,10 +62,7 @@ def _list(*, as_json: bool) -> None:
         return
     found = read(WorkerList, answer).workers
     screen = Screen()
-    if found:
-        screen.table(workers_table(found))
-    else:
-        screen.lines([[Cell("no workers are connected", "dim")]])
+    screen.table_or(workers_table(found), "no workers are connected")
 
 
 @workers.command(epilog=examples("pulse ctl workers drain shop-1-4711-0", "pulse ctl workers drain 4712"))
