@@ -6,7 +6,6 @@ More of it: ``HYPOTHESIS_PROFILE=long``.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import copy
 import hashlib
@@ -15,7 +14,7 @@ import json
 import uuid
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import timedelta
 from typing import Any, Final, TypeAlias, TypeVar
 
@@ -28,13 +27,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from pulse.errors import ConflictError, NotFoundError
 from pulse.protocol import SubmittedJob
-from pulse.store.connections.pool import Target
 from pulse.store.operators.transaction import Acting, Operator
 from pulse.store.rows import Claim, Completion, Ending, EndingKind, Fence, Renewal
-from pulse.store.store import Store
 from tests.plugins.databases import EMPTY
 from tests.support.servers.postgres import Postgres
-from tests.support.store.helpers import EXAMPLES, NOW, Sql, run_histories
+from tests.support.store.helpers import EXAMPLES, NOW, Database, history_database, run_histories
 from tests.support.store.model import FINISHED, GIVEN_BACK, WAITING, Key
 from tests.support.store.rows import Rows
 
@@ -71,16 +68,6 @@ seats = st.lists(st.integers(0, 2), max_size=4)
 outcomes = st.lists(st.sampled_from(("", "ok", *(kind.value for kind in KINDS))), max_size=4)
 
 
-@dataclass(frozen=True, slots=True)
-class Database:
-    runner: asyncio.Runner
-    store: Store
-    connection: Sql
-
-    def run(self, doing: Coroutine[Any, Any, T]) -> T:
-        return self.runner.run(doing)
-
-
 @pytest.fixture
 def server(newest_server: Postgres) -> Postgres:
     return newest_server
@@ -88,12 +75,8 @@ def server(newest_server: Postgres) -> Postgres:
 
 @pytest.fixture
 def database(server: Postgres) -> Iterator[Database]:
-    with server.database() as dsn, asyncio.Runner() as runner:
-        connection = runner.run(asyncpg.connect(dsn))
-        store = Store(Target(dsn, "model"), hot=1, queries=1)
-        yield Database(runner, store, connection)
-        store.close()
-        runner.run(connection.close())
+    with history_database(server, hot=1, queries=1) as made:
+        yield made
 
 
 class StoreMachine(RuleBasedStateMachine):

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from math import ceil
 
-import asyncpg
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from pulse.store.connections.pool import Target
 from pulse.store.rows import Completion, Ending, EndingKind, GroupLevel
-from pulse.store.store import Store
 from tests.plugins.databases import EMPTY
 from tests.support.servers.postgres import Postgres
-from tests.support.store.helpers import EXAMPLES, LEASE_S, TOPIC, WORKER, Sql, at, forge, run_histories
+from tests.support.store.helpers import (
+    EXAMPLES,
+    LEASE_S,
+    TOPIC,
+    WORKER,
+    Database,
+    at,
+    forge,
+    history_database,
+    run_histories,
+)
 
 pytestmark = [pytest.mark.long, pytest.mark.heavy]
 
@@ -30,21 +35,10 @@ _WAITING = """
     ORDER BY priority DESC, next_run_at, id"""
 
 
-@dataclass(frozen=True, slots=True)
-class Database:
-    runner: asyncio.Runner
-    store: Store
-    connection: Sql
-
-
 @pytest.fixture(scope="module")
 def database(server: Postgres) -> Iterator[Database]:
-    with server.database() as dsn, asyncio.Runner() as runner:
-        connection = runner.run(asyncpg.connect(dsn))
-        store = Store(Target(dsn, "test"))
-        yield Database(runner, store, connection)
-        store.close()
-        runner.run(connection.close())
+    with history_database(server) as made:
+        yield made
 
 
 class LimitMachine(RuleBasedStateMachine):

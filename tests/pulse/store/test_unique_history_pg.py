@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
-import asyncpg
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from pulse.common.ids import uuid7
 from pulse.errors import ConflictError, StatementError
-from pulse.store.connections.pool import Target
 from pulse.store.rows import Completion, Ending, EndingKind, NewSchedule
-from pulse.store.store import Store
 from pulse_actors.scheduler.catchup import firing_of
 from tests.plugins.databases import EMPTY
 from tests.support.servers.postgres import Postgres
-from tests.support.store.helpers import EXAMPLES, LEASE_S, NOW, TERMINAL, TOPIC, WORKER, Sql, at, job, run_histories
+from tests.support.store.helpers import (
+    EXAMPLES,
+    LEASE_S,
+    NOW,
+    TERMINAL,
+    TOPIC,
+    WORKER,
+    Database,
+    at,
+    history_database,
+    job,
+    run_histories,
+)
 
 pytestmark = [pytest.mark.long, pytest.mark.heavy]
 
@@ -31,21 +38,10 @@ _ROWS = """
     FROM pulse.jobs ORDER BY id"""
 
 
-@dataclass(frozen=True, slots=True)
-class Database:
-    runner: asyncio.Runner
-    store: Store
-    connection: Sql
-
-
 @pytest.fixture(scope="module")
 def database(server: Postgres) -> Iterator[Database]:
-    with server.database() as dsn, asyncio.Runner() as runner:
-        connection = runner.run(asyncpg.connect(dsn))
-        store = Store(Target(dsn, "test"))
-        yield Database(runner, store, connection)
-        store.close()
-        runner.run(connection.close())
+    with history_database(server) as made:
+        yield made
 
 
 def _has_its_key(row: Any) -> bool:

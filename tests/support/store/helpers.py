@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
@@ -15,11 +17,14 @@ from hypothesis.stateful import run_state_machine_as_test
 from pulse.common.ids import uuid7
 from pulse.job import Status
 from pulse.protocol import SubmittedJob
+from pulse.store.connections.pool import Target
 from pulse.store.rows import Claim, Fence
 from pulse.store.store import Store
 
 if TYPE_CHECKING:
     from asyncpg import Connection, Record
+
+    from tests.support.servers.postgres import Postgres
 
 NOW: Final = datetime(2030, 1, 1, tzinfo=UTC)  # the time that tests pass to statements
 LEASE_S: Final = 30.0
@@ -41,6 +46,27 @@ Row = dict[str, Any]
 T = TypeVar("T")
 Patch: TypeAlias = pytest.MonkeyPatch
 Sql: TypeAlias = "Connection[Record]"  # a plain connection
+
+
+@dataclass(frozen=True, slots=True)
+class Database:
+    runner: asyncio.Runner
+    store: Store
+    connection: Sql
+
+    def run(self, doing: Coroutine[Any, Any, T]) -> T:
+        return self.runner.run(doing)
+
+
+@contextlib.contextmanager
+def history_database(server: Postgres, *, hot: int = 4, queries: int = 2) -> Iterator[Database]:
+    """A new database; *hot*, *queries*: how many connections of each kind the store has."""
+    with server.database() as dsn, asyncio.Runner() as runner:
+        connection = runner.run(asyncpg.connect(dsn))
+        store = Store(Target(dsn, "test"), hot=hot, queries=queries)
+        yield Database(runner, store, connection)
+        store.close()
+        runner.run(connection.close())
 
 
 def run_histories(machine: Any, part: int) -> None:
