@@ -45,7 +45,7 @@ CREATE TABLE pulse.schema_version (
     installed_at timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 
-INSERT INTO pulse.schema_version (version, release) VALUES (1, '0.1.0.dev9');
+INSERT INTO pulse.schema_version (version, release) VALUES (1, '0.1.0.dev10');
 
 CREATE TYPE pulse.job_status AS ENUM ('PENDING', 'RUNNING', 'COMPLETED', 'RETRYING', 'DEAD_LETTERED', 'CANCELED');
 
@@ -60,15 +60,18 @@ CREATE TABLE pulse.jobs (
     completed_at timestamptz,                       -- of the terminal state, whichever it is
     occurrence   timestamptz,                       -- of the schedule that fired it
     expires_at   timestamptz,                       -- from then on it is not started any more
-    run_after    timestamptz,                       -- of a sequence, once it was claimed: not before then; next_run_at stays its position
+    run_after    timestamptz,                       -- of a sequence, once it was claimed: not before then; next_run_at stays its position.
+                                                    -- While it waits for other jobs: when it is due once they have ended
     timeout_s    float8,
     schedule_id  uuid,
     attempts     int NOT NULL DEFAULT 0,
     uncharged    int NOT NULL DEFAULT 0,
     max_attempts int NOT NULL,
     crashes      int NOT NULL DEFAULT 0,
+    waiting_on   int,                               -- jobs that have not ended, of those it was to wait for; NULL: it was to wait for none
     status       pulse.job_status NOT NULL DEFAULT 'PENDING',
     priority     smallint NOT NULL DEFAULT 0,
+    is_parent    boolean,                           -- another job waits, or has waited, for its end; NULL: none
     topic        text NOT NULL,
     name         text NOT NULL,
     args         jsonb NOT NULL DEFAULT '{}',
@@ -102,7 +105,7 @@ CREATE TABLE pulse.jobs (
     CONSTRAINT jobs_name CHECK (length(name) BETWEEN 1 AND 200),
     CONSTRAINT jobs_args CHECK (jsonb_typeof(args) = 'object')
     -- None for unique_key and unique_until, for which it would cost every write 3 %: pulse.unique_problem looks at them before they
-    -- are stored. Nor for group_key and run_after.
+    -- are stored. Nor for group_key, run_after and waiting_on.
 ) WITH (
     -- Room on the page for the new versions that heartbeats write: without it 4 % of them were HOT, with it 64 to 98 %.
     fillfactor = 70,
@@ -121,7 +124,8 @@ CREATE INDEX idx_jobs_groups ON pulse.jobs (
 CREATE INDEX idx_jobs_counted ON pulse.jobs (counted_by, started_at) WHERE counted_by IS NOT NULL AND status = 'RUNNING';
 CREATE INDEX idx_jobs_running ON pulse.jobs (started_at) WHERE status = 'RUNNING';
 CREATE INDEX idx_jobs_schedule ON pulse.jobs (schedule_id, occurrence) WHERE schedule_id IS NOT NULL;
-CREATE INDEX idx_jobs_held ON pulse.jobs (schedule_id, occurrence) WHERE status = 'PENDING' AND next_run_at = '9999-12-30 00:00+00';
+CREATE INDEX idx_jobs_held ON pulse.jobs (schedule_id, occurrence)
+    WHERE status = 'PENDING' AND next_run_at = '9999-12-30 00:00+00' AND schedule_id IS NOT NULL;
 -- Jobs that came back from a claim because no worker has their handler: nearly always empty.
 CREATE INDEX idx_jobs_unhandled ON pulse.jobs (topic, name)
     WHERE status IN ('PENDING', 'RETRYING') AND last_error LIKE 'no handler named %';
@@ -821,6 +825,17 @@ LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
         THEN format('group_key is %L; 1 to 200 characters are allowed, but not * alone', left(group_key, 50)) END
 $$;
 
+-- What is wrong with the jobs that a job is to wait for, in one line; NULL: nothing.
+CREATE FUNCTION pulse.after_problem(after jsonb, on_failure text) RETURNS text
+LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT CASE
+        WHEN coalesce(jsonb_typeof(after), 'null') = 'null' THEN CASE WHEN on_failure IS NOT NULL
+            THEN 'on_failure is given; it is allowed with after only' END
+        WHEN jsonb_typeof(after) <> 'array' OR jsonb_path_exists(after, '$[*] ? (@.type() != "string")') OR jsonb_array_length(after) > 10000
+            THEN format('after is %s; an array of up to 10000 ids of jobs is allowed', left(after::text, 50))
+        WHEN on_failure NOT IN ('cancel', 'run') THEN format('on_failure is %L; allowed are cancel, run', left(on_failure, 50)) END
+$$;
+
 -- The job that is there instead of a new one with this id and key: the same submit, stored before, or the job that has the key.
 -- With `replace` it gets the new args and times, if it waits. No row: the key is free again. It has its owner's rights, for
 -- roles that may submit but neither read nor change jobs: who knows a key learns the id of its job, and may replace its args, which
@@ -843,7 +858,8 @@ BEGIN
     END IF;
     IF on_conflict = 'replace' THEN
         RETURN QUERY UPDATE pulse.jobs j
-        SET args = unique_holder.args, expires_at = unique_holder.expires_at, run_after = NULL,  -- a job that is held back stays so
+        SET args = unique_holder.args, expires_at = unique_holder.expires_at,  -- a job that is held back stays so
+            run_after = CASE WHEN j.waiting_on > 0 THEN unique_holder.next_run_at END,
             next_run_at = CASE WHEN j.next_run_at < '9999-12-30 00:00+00' THEN unique_holder.next_run_at ELSE j.next_run_at END
         WHERE j.unique_key = unique_holder.unique_key AND j.unique_until IS NOT NULL AND j.completed_at IS NULL
           AND (j.unique_until = 'end' OR j.attempts = 0) AND j.status::text IN ('PENDING', 'RETRYING') AND j.name = unique_holder.name
@@ -875,7 +891,7 @@ REVOKE ALL ON FUNCTION pulse.unique_holder(uuid, text, text, jsonb, timestamptz,
 -- Returns the given id, or the id of the job that has the key; and where it waits, if it is new or was changed.
 CREATE FUNCTION pulse.insert_unique(
     id uuid, name text, topic text, args jsonb, priority int, next_run_at timestamptz, max_attempts int, timeout_s float8,
-    expires_at timestamptz, traceparent text, group_key text, unique_key text, unique_until text, on_conflict text
+    expires_at timestamptz, traceparent text, group_key text, unique_key text, unique_until text, on_conflict text, waiting_on int DEFAULT NULL
 ) RETURNS TABLE (job_id uuid, level_topic text, level_priority smallint, due_at timestamptz, level_group text)
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
@@ -884,10 +900,12 @@ DECLARE
 BEGIN
     FOR round IN 1..most_rounds LOOP
         INSERT INTO pulse.jobs (id, name, topic, args, priority, next_run_at, max_attempts, timeout_s, expires_at, traceparent, group_key,
-                                unique_key, unique_until)
+                                unique_key, unique_until, waiting_on, run_after)
         VALUES (insert_unique.id, insert_unique.name, insert_unique.topic, insert_unique.args, insert_unique.priority,
-                insert_unique.next_run_at, insert_unique.max_attempts, insert_unique.timeout_s, insert_unique.expires_at,
-                insert_unique.traceparent, insert_unique.group_key, insert_unique.unique_key, coalesce(insert_unique.unique_until, 'end'))
+                CASE WHEN insert_unique.waiting_on > 0 THEN '9999-12-30 00:00+00' ELSE insert_unique.next_run_at END,
+                insert_unique.max_attempts, insert_unique.timeout_s, insert_unique.expires_at,
+                insert_unique.traceparent, insert_unique.group_key, insert_unique.unique_key, coalesce(insert_unique.unique_until, 'end'),
+                insert_unique.waiting_on, CASE WHEN insert_unique.waiting_on > 0 THEN insert_unique.next_run_at END)
         ON CONFLICT DO NOTHING;  -- waits for a transaction that has inserted the same key
         IF FOUND THEN
             RETURN QUERY SELECT insert_unique.id, insert_unique.topic, insert_unique.priority::smallint, insert_unique.next_run_at,
@@ -933,6 +951,7 @@ DECLARE
     plain bigint;
     keyed boolean;
     grouped boolean;
+    waits boolean;
     one   record;
     bad   text;
 BEGIN
@@ -942,18 +961,19 @@ BEGIN
     END IF;
     SELECT min(jsonb_typeof(job)) FILTER (WHERE jsonb_typeof(job) <> 'object'),
            coalesce(bool_or(job ?| ARRAY['unique_key', 'unique_until', 'on_conflict']), false),
-           coalesce(bool_or(job ? 'group_key'), false)
-    INTO bad, keyed, grouped FROM jsonb_array_elements(jobs) AS job;
+           coalesce(bool_or(job ? 'group_key'), false), coalesce(bool_or(job ?| ARRAY['after', 'on_failure']), false)
+    INTO bad, keyed, grouped, waits FROM jsonb_array_elements(jobs) AS job;
     IF bad IS NOT NULL THEN
         RAISE EXCEPTION 'jobs must be a JSON array of objects, and one of them is of type %', bad
             USING ERRCODE = 'invalid_parameter_value';
     END IF;
     SELECT k INTO bad FROM jsonb_array_elements(jobs) AS job, jsonb_object_keys(job) AS k
         WHERE k <> ALL (ARRAY['name', 'args', 'topic', 'priority', 'run_at', 'max_attempts', 'timeout_s', 'id', 'expires_at',
-                            'expires_in_s', 'traceparent', 'delay_s', 'group_key', 'unique_key', 'unique_until', 'on_conflict'])
+                            'expires_in_s', 'traceparent', 'delay_s', 'group_key', 'unique_key', 'unique_until', 'on_conflict',
+                            'after', 'on_failure'])
         LIMIT 1;
     IF bad IS NOT NULL THEN
-        RAISE EXCEPTION 'unknown key "%" in a job; allowed are name, args, topic, priority, run_at, max_attempts, timeout_s, id, expires_at, expires_in_s, traceparent, delay_s, group_key, unique_key, unique_until, on_conflict', bad
+        RAISE EXCEPTION 'unknown key "%" in a job; allowed are name, args, topic, priority, run_at, max_attempts, timeout_s, id, expires_at, expires_in_s, traceparent, delay_s, group_key, unique_key, unique_until, on_conflict, after, on_failure', bad
             USING ERRCODE = 'invalid_parameter_value';
     END IF;
 
@@ -979,6 +999,14 @@ BEGIN
             RAISE EXCEPTION '%', bad USING ERRCODE = 'invalid_parameter_value';
         END IF;
     END IF;
+    IF waits THEN
+        SELECT p.problem INTO bad FROM jsonb_array_elements(jobs) AS e(job)
+        CROSS JOIN LATERAL pulse.after_problem(e.job->'after', e.job->>'on_failure') AS p(problem)
+        WHERE p.problem IS NOT NULL LIMIT 1;
+        IF bad IS NOT NULL THEN
+            RAISE EXCEPTION '%', bad USING ERRCODE = 'invalid_parameter_value';
+        END IF;
+    END IF;
     IF keyed THEN
         SELECT p.problem INTO bad FROM jsonb_array_elements(jobs) AS e(job)
         CROSS JOIN LATERAL pulse.unique_problem(e.job->>'unique_key', e.job->>'unique_until', e.job->>'on_conflict') AS p(problem)
@@ -992,18 +1020,20 @@ BEGIN
         SELECT coalesce(g.id, pulse.uuid7()) AS id, g.name, coalesce(g.args, '{}') AS args, g.topic, coalesce(g.priority, 0) AS priority,
                coalesce(g.run_at, began + coalesce(g.delay_s, 0) * interval '1 second') AS run_at, g.max_attempts, g.timeout_s,
                coalesce(g.expires_at, began + g.expires_in_s * interval '1 second') AS expires_at,
-               g.traceparent, g.group_key, e.place, e.job->>'unique_key' IS NULL AS is_plain
+               g.traceparent, g.group_key, e.place, e.job->>'unique_key' IS NULL AS is_plain,
+               CASE WHEN waits THEN (SELECT nullif(count(DISTINCT a), 0)::int FROM unnest(g.after) AS a) END AS waiting_on
         FROM jsonb_array_elements(jobs) WITH ORDINALITY AS e(job, place)
         CROSS JOIN LATERAL jsonb_to_record(e.job) AS g(
             id uuid, name text, args jsonb, topic text, priority smallint, run_at timestamptz, max_attempts int, timeout_s float8,
-            expires_at timestamptz, expires_in_s float8, traceparent text, delay_s float8, group_key text)
+            expires_at timestamptz, expires_in_s float8, traceparent text, delay_s float8, group_key text, after uuid[])
     ), put AS (
-        INSERT INTO pulse.jobs (id, name, topic, args, priority, next_run_at, max_attempts, timeout_s, expires_at, traceparent, group_key)
+        INSERT INTO pulse.jobs (id, name, topic, args, priority, next_run_at, max_attempts, timeout_s, expires_at, traceparent, group_key,
+                                waiting_on, run_after)
         SELECT g.id, g.name, coalesce(g.topic, h.topic, 'default'), g.args, g.priority,
-               g.run_at + (g.place - 1) * interval '1 microsecond',
+               CASE WHEN g.waiting_on > 0 THEN '9999-12-30 00:00+00' ELSE g.run_at + (g.place - 1) * interval '1 microsecond' END,
                coalesce(g.max_attempts, h.max_attempts, t.max_attempts, (SELECT s.max_attempts FROM pulse.topics s WHERE s.topic = '')),
                coalesce(g.timeout_s, h.timeout_s, t.timeout_s, (SELECT s.timeout_s FROM pulse.topics s WHERE s.topic = '')), g.expires_at,
-               g.traceparent, g.group_key
+               g.traceparent, g.group_key, g.waiting_on, CASE WHEN g.waiting_on > 0 THEN g.run_at + (g.place - 1) * interval '1 microsecond' END
         FROM given g
         LEFT JOIN pulse.handlers h ON h.name = g.name
         LEFT JOIN pulse.topics t ON t.topic = coalesce(g.topic, h.topic, 'default')
@@ -1036,22 +1066,29 @@ BEGIN
                        coalesce(g.run_at, began + coalesce(g.delay_s, 0) * interval '1 second')
                            + (e.place - 1) * interval '1 microsecond' AS run_at,
                        o.max_attempts, o.timeout_s, coalesce(g.expires_at, began + g.expires_in_s * interval '1 second') AS expires_at,
-                       g.traceparent, g.group_key, g.unique_key, g.unique_until, g.on_conflict
+                       g.traceparent, g.group_key, g.unique_key, g.unique_until, g.on_conflict,
+                       (SELECT nullif(count(DISTINCT a), 0)::int FROM unnest(g.after) AS a) AS waiting_on
                 FROM jsonb_array_elements(jobs) WITH ORDINALITY AS e(job, place)
                 CROSS JOIN LATERAL jsonb_to_record(e.job) AS g(
                     name text, args jsonb, topic text, priority smallint, run_at timestamptz, max_attempts int, timeout_s float8,
                     expires_at timestamptz, expires_in_s float8, traceparent text, delay_s float8, group_key text,
-                    unique_key text, unique_until text, on_conflict text)
+                    unique_key text, unique_until text, on_conflict text, after uuid[])
                 CROSS JOIN LATERAL pulse.resolved_options(g.name, g.topic, g.max_attempts, g.timeout_s) AS o
                 WHERE g.unique_key IS NOT NULL
                 ORDER BY g.unique_key, e.place
             ) AS e
             CROSS JOIN LATERAL pulse.insert_unique(made[e.place], e.name, e.topic, e.args, e.priority, e.run_at, e.max_attempts,
-                e.timeout_s, e.expires_at, e.traceparent, e.group_key, e.unique_key, e.unique_until, e.on_conflict) AS u
+                e.timeout_s, e.expires_at, e.traceparent, e.group_key, e.unique_key, e.unique_until, e.on_conflict, e.waiting_on) AS u
         LOOP
             made[one.place] := one.job_id;
             fresh := fresh + (one.level_topic IS NOT NULL)::int;
         END LOOP;
+    END IF;
+    IF waits THEN
+        PERFORM pulse.add_dependencies(array_agg(made[e.place] ORDER BY e.place), array_agg(a.id ORDER BY e.place),
+            array_agg(e.job->>'on_failure' ORDER BY e.place))
+        FROM jsonb_array_elements(jobs) WITH ORDINALITY AS e(job, place)
+        CROSS JOIN LATERAL (SELECT v.id::uuid FROM jsonb_array_elements_text(nullif(e.job->'after', 'null')) AS v(id)) AS a(id);
     END IF;
     IF fresh > 0 THEN
         PERFORM pulse.notify_work();
@@ -1067,11 +1104,14 @@ CREATE FUNCTION pulse.submit(
     name text, args jsonb DEFAULT '{}', topic text DEFAULT NULL, priority int DEFAULT 0, run_at timestamptz DEFAULT NULL,
     max_attempts int DEFAULT NULL, timeout_s float8 DEFAULT NULL, id uuid DEFAULT NULL, expires_at timestamptz DEFAULT NULL,
     expires_in_s float8 DEFAULT NULL, traceparent text DEFAULT NULL, delay_s float8 DEFAULT NULL,
-    group_key text DEFAULT NULL, unique_key text DEFAULT NULL, unique_until text DEFAULT NULL, on_conflict text DEFAULT NULL
+    group_key text DEFAULT NULL, unique_key text DEFAULT NULL, unique_until text DEFAULT NULL, on_conflict text DEFAULT NULL,
+    after uuid[] DEFAULT NULL, on_failure text DEFAULT NULL
 ) RETURNS uuid
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
+    parents uuid[];
+    due   timestamptz;
     made  uuid := coalesce(submit.id, pulse.uuid7());
     other record;
     bad   text;
@@ -1105,6 +1145,13 @@ BEGIN
             RAISE EXCEPTION '%', bad USING ERRCODE = 'invalid_parameter_value';
         END IF;
     END IF;
+    IF num_nonnulls(submit.after, submit.on_failure) > 0 THEN
+        bad := pulse.after_problem(to_jsonb(submit.after), submit.on_failure);
+        IF bad IS NOT NULL THEN
+            RAISE EXCEPTION '%', bad USING ERRCODE = 'invalid_parameter_value';
+        END IF;
+        parents := ARRAY(SELECT DISTINCT a.id FROM unnest(submit.after) AS a(id));
+    END IF;
     IF num_nonnulls(submit.unique_key, submit.unique_until, submit.on_conflict) > 0 THEN
         bad := pulse.unique_problem(submit.unique_key, submit.unique_until, submit.on_conflict);
         IF bad IS NOT NULL THEN
@@ -1115,22 +1162,32 @@ BEGIN
         CROSS JOIN LATERAL pulse.insert_unique(made, submit.name, o.topic, submit.args, coalesce(submit.priority, 0),
             coalesce(submit.run_at, clock_timestamp() + coalesce(submit.delay_s, 0) * interval '1 second'), o.max_attempts, o.timeout_s,
             coalesce(submit.expires_at, clock_timestamp() + submit.expires_in_s * interval '1 second'), submit.traceparent,
-            submit.group_key, submit.unique_key, submit.unique_until, submit.on_conflict) AS u;
+            submit.group_key, submit.unique_key, submit.unique_until, submit.on_conflict, nullif(cardinality(parents), 0)) AS u;
         IF other.level_topic IS NOT NULL THEN
+            IF other.job_id = made AND parents IS NOT NULL THEN
+                PERFORM pulse.add_dependencies(array_fill(made, ARRAY[cardinality(parents)]), parents,
+                    array_fill(submit.on_failure, ARRAY[cardinality(parents)]));
+            END IF;
             PERFORM pulse.notify_work();
         END IF;
         RETURN other.job_id;
     END IF;
 
-    INSERT INTO pulse.jobs (id, name, topic, args, priority, next_run_at, max_attempts, timeout_s, expires_at, traceparent, group_key)
+    due := coalesce(submit.run_at, clock_timestamp() + coalesce(submit.delay_s, 0) * interval '1 second');
+    INSERT INTO pulse.jobs (id, name, topic, args, priority, next_run_at, max_attempts, timeout_s, expires_at, traceparent, group_key,
+                            waiting_on, run_after)
     SELECT made, submit.name, o.topic, submit.args, coalesce(submit.priority, 0),
-           coalesce(submit.run_at, clock_timestamp() + coalesce(submit.delay_s, 0) * interval '1 second'),
+           CASE WHEN cardinality(parents) > 0 THEN '9999-12-30 00:00+00' ELSE due END,
            o.max_attempts, o.timeout_s, coalesce(submit.expires_at, clock_timestamp() + submit.expires_in_s * interval '1 second'),
-           submit.traceparent, submit.group_key
+           submit.traceparent, submit.group_key, nullif(cardinality(parents), 0), CASE WHEN cardinality(parents) > 0 THEN due END
     FROM pulse.resolved_options(submit.name, submit.topic, submit.max_attempts, submit.timeout_s) AS o
     ON CONFLICT DO NOTHING;  -- without a column that would have to be readable
 
     IF FOUND THEN
+        IF cardinality(parents) > 0 THEN
+            PERFORM pulse.add_dependencies(array_fill(made, ARRAY[cardinality(parents)]), parents,
+                array_fill(submit.on_failure, ARRAY[cardinality(parents)]));
+        END IF;
         PERFORM pulse.notify_work();
     ELSIF NOT pulse.is_stored(made, submit.name, (
         SELECT o.topic FROM pulse.resolved_options(submit.name, submit.topic, NULL, NULL) AS o), submit.args) THEN
@@ -1147,6 +1204,189 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
         'id', event_args.id, 'name', event_args.name, 'topic', event_args.topic, 'attempt', event_args.attempt,
         'outcome', event_args.outcome, 'error', coalesce(left(event_args.error, 10000), '')))
 $$;
+
+-- Dependencies: a job that waits for others is PENDING, due at 9999-12-30, until all of them have ended. Whatever ends a job that
+-- another waits for settles that in the same statement, by the triggers below: so no statement can forget it.
+CREATE TABLE pulse.dependencies (
+    parent_id  uuid NOT NULL,
+    child_id   uuid NOT NULL,
+    on_failure text NOT NULL DEFAULT 'cancel' CHECK (on_failure IN ('cancel', 'run')),  -- what the child does if the parent fails
+    is_over    boolean NOT NULL DEFAULT false,      -- the parent has ended, and the child was told
+    PRIMARY KEY (parent_id, child_id)
+) WITH (fillfactor = 80);
+
+CREATE INDEX idx_dependencies_child ON pulse.dependencies (child_id);
+
+-- Settle the dependencies of jobs that have ended, and of those that are canceled because of that: a child whose last parent this was
+-- is due, one of a parent that failed is canceled with the reason, unless it is to run all the same. A parent that was deleted
+-- counts as completed.
+-- VOLATILE, so that its queries see what had committed when they began, later than the snapshot of the statement that ends the
+-- jobs. That statement has locked their rows: so either it sees a new dependency, or the transaction of that one sees the end.
+-- LATERAL and BETWEEN make each look a probe of an index, whatever the statistics say.
+CREATE FUNCTION pulse.settle(ended uuid[]) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+DECLARE
+    wave  uuid[] := ended;
+    freed boolean := false;
+    frees boolean;
+BEGIN
+    PERFORM set_config('pulse.settling', 'on', true);  -- what is canceled here is settled here, in the next turn
+    WHILE cardinality(wave) > 0 LOOP
+        WITH edges AS MATERIALIZED (
+            SELECT d.parent_id, d.child_id, p.status, p.status <> 'COMPLETED' AND d.on_failure = 'cancel' AS dooms
+            FROM (SELECT DISTINCT w.id FROM unnest(wave) AS w(id) ORDER BY w.id) AS e
+            CROSS JOIN LATERAL (SELECT (SELECT p.status::text FROM pulse.jobs p WHERE p.id = e.id) AS status) AS p
+            CROSS JOIN LATERAL (
+                SELECT d.parent_id, d.child_id, d.on_failure FROM pulse.dependencies d
+                WHERE d.parent_id = e.id AND NOT d.is_over FOR UPDATE) AS d
+            WHERE coalesce(p.status IN ('COMPLETED', 'DEAD_LETTERED', 'CANCELED'), true)
+        ), over AS (
+            UPDATE pulse.dependencies d SET is_over = true FROM edges e
+            WHERE d.parent_id BETWEEN e.parent_id AND e.parent_id AND d.child_id BETWEEN e.child_id AND e.child_id AND NOT d.is_over
+        ), counted AS MATERIALIZED (
+            SELECT e.child_id, count(*)::int AS ended, min(e.parent_id || ' is ' || e.status) FILTER (WHERE e.dooms) AS failed
+            FROM edges e GROUP BY e.child_id ORDER BY e.child_id
+        ), children AS MATERIALIZED (
+            SELECT n.*, c.is_doomed FROM counted n
+            CROSS JOIN LATERAL (
+                SELECT c.status = 'PENDING' AND n.failed IS NOT NULL AS is_doomed FROM pulse.jobs c
+                WHERE c.id = n.child_id AND c.waiting_on > 0 FOR UPDATE) AS c
+        ), changed AS (
+            UPDATE pulse.jobs c
+            SET waiting_on = greatest(c.waiting_on - n.ended, 0),
+                status = CASE WHEN n.is_doomed THEN 'CANCELED' ELSE c.status END,
+                completed_at = CASE WHEN n.is_doomed THEN clock_timestamp() ELSE c.completed_at END,
+                last_error = CASE WHEN n.is_doomed THEN 'canceled: it waited for other jobs, and ' || n.failed ELSE c.last_error END,
+                next_run_at = CASE WHEN c.waiting_on <= n.ended THEN greatest(clock_timestamp(), c.run_after) ELSE c.next_run_at END,
+                run_after = CASE WHEN c.waiting_on > n.ended THEN c.run_after END
+            FROM children n WHERE c.id BETWEEN n.child_id AND n.child_id AND c.waiting_on > 0
+            RETURNING c.id, c.status, c.is_parent, c.waiting_on
+        )
+        SELECT array_agg(c.id) FILTER (WHERE c.status = 'CANCELED' AND c.is_parent),
+               coalesce(bool_or(c.status = 'PENDING' AND c.waiting_on = 0), false)
+        INTO wave, frees FROM changed c;
+        freed := freed OR frees;
+    END LOOP;
+    PERFORM set_config('pulse.settling', '', true);
+    IF freed AND current_setting('pulse.notify', true) IS DISTINCT FROM 'off' THEN
+        PERFORM pulse.tell('pulse_work', 'released');
+    END IF;
+END
+$$;
+
+-- The jobs with children that a statement ends or deletes, one after the other, in a setting of this transaction; and what is settled
+-- when the statement is over, or before that where they are many.
+CREATE FUNCTION pulse.note_ended() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    most_chars constant int := 20000;               -- some 500 ids: a longer text would take more time than it saves
+BEGIN
+    IF TG_OP = 'DELETE' THEN
+        IF OLD.waiting_on IS NOT NULL THEN
+            DELETE FROM pulse.dependencies d WHERE d.child_id = OLD.id;
+        END IF;
+        IF OLD.is_parent IS NULL OR OLD.completed_at IS NOT NULL THEN
+            RETURN NULL;
+        END IF;
+    END IF;
+    IF current_setting('pulse.settling', true) IS DISTINCT FROM 'on' THEN
+        PERFORM set_config('pulse.ended', concat_ws(' ', nullif(current_setting('pulse.ended', true), ''), OLD.id), true);
+        IF length(current_setting('pulse.ended')) > most_chars THEN
+            PERFORM pulse.settle_ended();
+        END IF;
+    END IF;
+    RETURN NULL;
+END
+$$;
+
+CREATE FUNCTION pulse.settle_ended() RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    ended uuid[] := string_to_array(current_setting('pulse.ended', true), ' ')::uuid[];
+BEGIN
+    PERFORM set_config('pulse.ended', '', true);
+    PERFORM pulse.settle(ended);
+END
+$$;
+
+CREATE FUNCTION pulse.statement_over() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF current_setting('pulse.ended', true) <> '' THEN
+        PERFORM pulse.settle_ended();
+    END IF;
+    RETURN NULL;
+END
+$$;
+
+CREATE TRIGGER parent_ended AFTER UPDATE OF completed_at ON pulse.jobs
+    FOR EACH ROW WHEN (NEW.is_parent AND NEW.completed_at IS NOT NULL) EXECUTE FUNCTION pulse.note_ended();
+CREATE TRIGGER parent_or_child_deleted AFTER DELETE ON pulse.jobs
+    FOR EACH ROW WHEN (OLD.is_parent OR OLD.waiting_on IS NOT NULL) EXECUTE FUNCTION pulse.note_ended();
+CREATE TRIGGER statement_over AFTER UPDATE OF completed_at OR DELETE ON pulse.jobs
+    FOR EACH STATEMENT EXECUTE FUNCTION pulse.statement_over();
+
+-- At the commit of the transaction that added a dependency: marks the parent, whose row is locked no longer than that takes, since a
+-- handler that runs needs its heartbeats. If it has ended meanwhile, the dependency is settled here.
+CREATE FUNCTION pulse.join_parent() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+DECLARE
+    has_ended boolean;
+BEGIN
+    UPDATE pulse.jobs p SET is_parent = true WHERE p.id = NEW.parent_id AND p.is_parent IS NULL
+    RETURNING p.completed_at IS NOT NULL INTO has_ended;
+    IF NOT FOUND THEN
+        SELECT p.completed_at IS NOT NULL INTO has_ended FROM pulse.jobs p WHERE p.id = NEW.parent_id FOR SHARE;
+    END IF;
+    IF coalesce(has_ended, true) AND EXISTS (
+        SELECT FROM pulse.dependencies d WHERE d.parent_id = NEW.parent_id AND d.child_id = NEW.child_id AND NOT d.is_over) THEN
+        PERFORM pulse.settle(ARRAY[NEW.parent_id]);
+    END IF;
+    RETURN NULL;
+END
+$$;
+
+CREATE CONSTRAINT TRIGGER joined AFTER INSERT ON pulse.dependencies DEFERRABLE INITIALLY DEFERRED
+    FOR EACH ROW EXECUTE FUNCTION pulse.join_parent();
+
+-- Add the dependencies of jobs that this transaction has inserted, and whose waiting_on says already how many there are: others
+-- are left alone, so that nobody can make them wait, and a submit can be repeated. One element for each dependency, in the order in
+-- which the jobs were submitted: a job can wait only for earlier ones.
+CREATE FUNCTION pulse.add_dependencies(children uuid[], parents uuid[], on_failures text[]) RETURNS void
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+DECLARE
+    bad   record;
+    ended uuid[];
+BEGIN
+    SELECT e.child, e.parent INTO bad
+    FROM unnest(children, parents) WITH ORDINALITY AS e(child, parent, place)
+    JOIN (SELECT c.child, max(c.place) AS place FROM unnest(children) WITH ORDINALITY AS c(child, place) GROUP BY c.child) AS last
+        ON last.child = e.parent
+    WHERE last.place >= e.place LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'job % is to wait for job %; only a job that was submitted before it is allowed', bad.child, bad.parent
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    SELECT e.child, e.parent INTO bad FROM unnest(children, parents) AS e(child, parent)
+    WHERE (SELECT p.id FROM pulse.jobs p WHERE p.id = e.parent) IS NULL LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'job % is to wait for job %, and there is no such job', bad.child, bad.parent USING ERRCODE = 'foreign_key_violation';
+    END IF;
+    INSERT INTO pulse.dependencies (parent_id, child_id, on_failure)
+    SELECT e.parent, e.child, coalesce(e.on_failure, 'cancel')
+    FROM (SELECT DISTINCT c.id FROM unnest(children) AS c(id)) AS n
+    JOIN unnest(children, parents, on_failures) AS e(child, parent, on_failure) ON e.child = n.id
+    WHERE (SELECT d.child_id FROM pulse.dependencies d WHERE d.child_id = n.id LIMIT 1) IS NULL
+      AND (SELECT j.waiting_on > 0 FROM pulse.jobs j WHERE j.id = n.id)
+    ORDER BY e.parent, e.child ON CONFLICT DO NOTHING;
+    SELECT array_agg(DISTINCT e.parent) INTO ended FROM unnest(parents) AS e(parent)
+    WHERE (SELECT p.completed_at FROM pulse.jobs p WHERE p.id = e.parent) IS NOT NULL;
+    PERFORM pulse.settle(ended);
+END
+$$;
+
+REVOKE ALL ON FUNCTION pulse.settle(uuid[]), pulse.settle_ended(), pulse.add_dependencies(uuid[], uuid[], text[]) FROM PUBLIC;
 
 -- Fenced effects (ctx.transaction): a handler has its effects in a transaction of its own, and the fence is the last statement
 -- before its COMMIT. A handler that no longer holds the attempt gets an error, SQLSTATE PU001, after which that transaction cannot

@@ -59,6 +59,8 @@ class JobOptions(TypedDict, total=False):
         unique_until: When the job gives its key away: "end", or already at its "start".
         on_conflict: If another job has the key: "skip" keeps that one; "replace" gives it these args and times, if it
             waits; "error" raises.
+        after: Jobs to wait for, by their ids: it is due when all of them have ended.
+        on_failure: If one of these fails or is canceled: "cancel" cancels it, too; "run" lets it run all the same.
     """
 
     topic: str | None
@@ -75,6 +77,8 @@ class JobOptions(TypedDict, total=False):
     unique: str | None
     unique_until: Literal["start", "end"] | None
     on_conflict: Literal["skip", "replace", "error"] | None
+    after: Iterable[IdLike] | None
+    on_failure: Literal["cancel", "run"] | None
 
 
 class _JobName(TypedDict):
@@ -356,7 +360,19 @@ def _job_body(given: object) -> dict[str, object]:
         body["expires_at"] = unix_time(body["expires_at"], "expires_at")
     if "unique" not in body and ("unique_until" in body or "on_conflict" in body):
         raise BadRequestError("submit: unique_until or on_conflict is given; they are allowed with unique only")
+    if "after" in body or "on_failure" in body:
+        body["after"] = _parents(body)
     return body
+
+
+def _parents(body: Mapping[str, Any]) -> list[bytes]:
+    after = body.get("after", ())
+    if isinstance(after, str | bytes | UUID) or not isinstance(after, Iterable):
+        raise BadRequestError(f"submit: after is {after!r:.100}; a list of ids of jobs is allowed")
+    parents = [as_id(one) for one in cast("Iterable[IdLike]", after)]
+    if "on_failure" in body and not parents:
+        raise BadRequestError("submit: on_failure is given; it is allowed with after only")
+    return parents
 
 
 def given(options: Mapping[str, object]) -> dict[str, object]:

@@ -28,6 +28,8 @@ class SubmittedJob(Struct, frozen=True):
     unique: UniqueKey | None = None
     unique_until: Literal["start", "end"] | None = None
     on_conflict: Literal["skip", "replace", "error"] | None = None
+    after: Annotated[list[Id], Meta(max_length=10_000)] | None = None
+    on_failure: Literal["cancel", "run"] | None = None
 
 
 class Submit(Struct, frozen=True):

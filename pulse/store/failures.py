@@ -43,6 +43,7 @@ VALUE_SQLSTATES: Final = frozenset({"54001", "54011", "54023"})
 # After these the state of the session and its prepared statements is unknown: it is replaced.
 UNSAFE_CLASSES: Final = frozenset({"08", "0A", "25", "26", "34", "3F", "42", "53", "57", "58", "XX"})
 UNIQUE_VIOLATION: Final = "23505"
+FOREIGN_KEY_VIOLATION: Final = "23503"
 CONSTRAINTS: Final = "23"  # a class; results break no constraint of pulse: another program added it, and may drop it
 NO_DATA: Final = "02000"
 STUBBORN: Final = 5  # failures in a row of one statement as "away" while new connections succeed

@@ -86,6 +86,11 @@ WORK_CHANNEL: Final = "pulse_work"  # NOTIFY of notify_work, and of SQL submits 
 _WARM: Final = 2  # connections: one claims, one writes; the server may not allow more
 
 
+def _texts(completions: Sequence[Completion]) -> tuple[list[str | None], list[str | None]]:
+    """Results and progress of each, as arguments."""
+    return short([one.result for one in completions]), short([one.progress for one in completions])
+
+
 class Store(Operations, Defaults, Sweeps):
     """
     The database of one process.
@@ -321,17 +326,19 @@ class Store(Operations, Defaults, Sweeps):
             self._knowledge.forgets(completion[:2] for completion in completions)
         async with self.hot.connection() as connection:
             if keep:
-                texts = [one.result for one in ordered], [one.progress for one in ordered]
-                tag = await connection.execute(_COMPLETE, *fence_columns(ordered), *map(short, texts), now)
+                tag = await connection.execute(_COMPLETE, *fence_columns(ordered), *_texts(ordered), now)
                 done = int(tag.removeprefix("UPDATE "))
             else:
                 done = await connection.fetchval(_sql("complete_and_forget"), *fence_columns(ordered))
-                if done != len(ordered):
+                if done != len(ordered):  # handlers have completed some, or other jobs wait for them
                     await connection.fetchval(_sql("forget_completed"), *fence_columns(ordered))
+                    await connection.execute(_COMPLETE, *fence_columns(ordered), *_texts(ordered), now)
         fences = [completion[:2] for completion in completions]
         found = set(fences)
         if done != len(fences):
-            found = await (self.completed_already(fences) if keep else self._not_there(fences))
+            found = await self.completed_already(fences)
+            if not keep:
+                found |= await self._not_there(fences)
         if self._knowledge is not None:
             self._knowledge.completed(found)
         return found

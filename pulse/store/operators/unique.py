@@ -1,5 +1,5 @@
 """
-Submits of jobs that may be there already: repeated ones, and those with unique keys.
+Submits that need a transaction of their own: repeated ones, those with unique keys, and those that wait for other jobs.
 
 A key may belong to a transaction that is open: such a submit waits for it, on connections of its own, so that nothing
 else does.
@@ -8,13 +8,14 @@ else does.
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
-from pulse.errors import ConflictError, StatementError
-from pulse.store.arguments import job_columns, label_columns
-from pulse.store.failures import UNIQUE_VIOLATION, refuse_swallowed
+from pulse.errors import ConflictError, NotFoundError, StatementError
+from pulse.store.arguments import job_columns, label_columns, uuids
+from pulse.store.failures import FOREIGN_KEY_VIOLATION, UNIQUE_VIOLATION, refuse_swallowed
 from pulse.store.rows import Wake
 from pulse.store.statements import STATEMENTS
 
@@ -55,7 +56,7 @@ class UniqueSubmits:
         self, jobs: Sequence[SubmittedJob], *, now: datetime | None = None
     ) -> tuple[list[bytes], list[Wake]]:
         """
-        Insert *jobs*, some of which have unique keys; all or none.
+        Insert *jobs*, some of which have unique keys or wait for others; all or none.
 
         Args:
             jobs: Each has an id.
@@ -66,6 +67,7 @@ class UniqueSubmits:
 
         Raises:
             ConflictError: Another job has a key, and is to be kept; or an id belongs to another job.
+            NotFoundError: A job that one is to wait for is not there.
             StatementError: A job cannot be stored.
             StatementTimeoutError: A transaction that is open has taken a key, or lets one go.
         """
@@ -74,18 +76,41 @@ class UniqueSubmits:
         keys = [job.unique for job in keyed], [job.unique_until for job in keyed], [job.on_conflict for job in keyed]
         try:
             async with self.pool.connection() as connection, connection.transaction():
+                known = await _known(connection, [job.id for job in jobs if job.after and job.id])
                 woken = await _insert_again(connection, plain, now) if plain else []
                 rows = await connection.fetch(
                     STATEMENTS["submit_unique"].sql, *job_columns(keyed), *label_columns(keyed), now, *keys
                 )
+                found: dict[int, bytes] = {row["place"]: row["id"] for row in rows}
+                places = itertools.count(1)
+                ids = [(job.id or b"") if job.unique is None else found[next(places)] for job in jobs]
+                await _hold(
+                    connection,
+                    [job for job, stored in zip(jobs, ids, strict=True) if job.id == stored and stored not in known],
+                )
         except StatementError as error:
             if error.sqlstate == UNIQUE_VIOLATION:
                 raise ConflictError(error.message) from error
+            if error.sqlstate == FOREIGN_KEY_VIOLATION:
+                raise NotFoundError(error.message) from error
             raise
-        found: dict[int, bytes] = {row["place"]: row["id"] for row in rows}
-        places = itertools.count(1)
-        ids = [(job.id or b"") if job.unique is None else found[next(places)] for job in jobs]
         return ids, [*woken, *(_wake(row, keyed) for row in rows if row["topic"] is not None)]
+
+
+async def _known(connection: Connection[Record], ids: Sequence[bytes]) -> set[bytes]:
+    """Which of these jobs were there before; they wait for what their first submit said."""
+    return {row["id"] for row in await connection.fetch(STATEMENTS["job_statuses"].sql, uuids(ids))} if ids else set()
+
+
+async def _hold(connection: Connection[Record], jobs: Sequence[SubmittedJob]) -> None:
+    """Let those of *jobs*, which this transaction has inserted, wait that are to wait for others."""
+    edges = [(job.id, parent, job.on_failure) for job in jobs if job.id for parent in dict.fromkeys(job.after or ())]
+    if not edges:
+        return
+    counts = Counter(child for child, _, _ in edges)
+    await connection.fetch(STATEMENTS["hold_jobs"].sql, uuids(list(counts)), list(counts.values()))
+    children, parents = uuids([child for child, _, _ in edges]), uuids([parent for _, parent, _ in edges])
+    await connection.execute(STATEMENTS["add_dependencies"].sql, children, parents, [how for _, _, how in edges])
 
 
 def _wake(row: Record, keyed: Sequence[SubmittedJob]) -> Wake:

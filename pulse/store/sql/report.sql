@@ -18,12 +18,14 @@ WHERE j.id BETWEEN d.id AND d.id AND j.status::text = 'RUNNING' AND j.locked_by 
 -- name: complete_and_forget :one
 -- What:    the same for a retention of 0: the job is deleted, with its history.
 -- Args:    $1 ids text, $2 attempts text, $3 workers text[] (same length, sorted by id)
--- Guard:   id, status, locked_by, attempts.   Returns: how many were deleted; a missing one was stale: never repeat it.
+-- Guard:   id, status, locked_by, attempts; and no job waits for it, which may read its result: then complete_jobs completes it.
+-- Returns: how many were deleted; a missing one was stale: never repeat it.
 --          A first attempt without last_error has no history to delete: a job that expired and was retried has a last_error.
 WITH gone AS (
     DELETE FROM pulse.jobs j
     USING unnest($1::text::uuid[], $2::text::int[], $3::text[]) AS d(id, attempt, worker)
     WHERE j.id BETWEEN d.id AND d.id AND j.status::text = 'RUNNING' AND j.locked_by = d.worker AND j.attempts = d.attempt
+      AND j.is_parent IS NULL
     RETURNING j.id, j.attempts, j.last_error
 ), history AS (
     DELETE FROM pulse.attempts a USING gone g WHERE (g.attempts > 1 OR g.last_error IS NOT NULL) AND a.job_id BETWEEN g.id AND g.id
@@ -34,11 +36,12 @@ SELECT count(*) AS gone FROM gone;
 -- name: forget_completed :one
 -- What:    delete those of these jobs, too, that their handlers have completed by pulse.complete_attempt.
 -- Args:    $1 ids text, $2 attempts text, $3 workers text[] (same length, sorted by id)
--- Guard:   id, status, ran_by, attempts.   Returns: how many were deleted.
+-- Guard:   id, status, ran_by, attempts, and no job waits for it.   Returns: how many were deleted.
 WITH gone AS (
     DELETE FROM pulse.jobs j
     USING unnest($1::text::uuid[], $2::text::int[], $3::text[]) AS d(id, attempt, worker)
     WHERE j.id BETWEEN d.id AND d.id AND j.status::text = 'COMPLETED' AND j.ran_by = d.worker AND j.attempts = d.attempt
+      AND j.is_parent IS NULL
     RETURNING j.id
 ), history AS (
     DELETE FROM pulse.attempts a USING gone g WHERE a.job_id BETWEEN g.id AND g.id

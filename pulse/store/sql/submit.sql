@@ -152,6 +152,24 @@ CROSS JOIN LATERAL pulse.insert_unique(n.id, n.name, n.own_topic, n.args::jsonb,
     n.longest_s, n.expiry, n.traceparent, n.group_key, n.unique_key, n.unique_until, n.on_conflict) AS u;
 
 
+-- name: hold_jobs :many
+-- What:    let jobs that this transaction has inserted wait for others.   From/to: PENDING -> PENDING
+-- Args:    $1 ids uuid[], $2 how many others each waits for int[]
+-- Guard:   status, attempts, waiting_on: one that has begun, or waits already, is left alone.   Returns: id.
+UPDATE pulse.jobs j
+SET waiting_on = n.parents, run_after = j.next_run_at, next_run_at = '9999-12-30 00:00+00'
+FROM unnest($1::uuid[], $2::int[]) AS n(id, parents)
+WHERE j.id BETWEEN n.id AND n.id AND j.status::text = 'PENDING' AND j.attempts = 0 AND j.waiting_on IS NULL
+RETURNING uuid_send(j.id) AS id;
+
+
+-- name: add_dependencies :exec
+-- What:    which others these are; of those that have ended, settle that.
+-- Args:    $1 children uuid[], $2 parents uuid[], $3 on_failure text[] (NULL: cancel): one element for each pair
+-- Guard:   pulse.add_dependencies: all parents are there, and were submitted before.   Returns: nothing.
+SELECT pulse.add_dependencies($1, $2, $3);
+
+
 -- name: submitted_differently :many
 -- What:    which of these ids hold another job than the one submitted, or none.
 -- Args:    $1 ids uuid[], $2 names text[], $3 args text[], $4 topics text[] (NULL elements: resolve)

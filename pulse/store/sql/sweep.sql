@@ -99,7 +99,8 @@ ORDER BY j.expires_at LIMIT 1;
 -- What:    delete the old jobs in a window of the primary key, with their history.
 -- Args:    $1 from uuid, $2 window int, $3 keep_s float8 (completed, canceled), $4 keep_dead_s float8, for topics without
 --          their own, $5 now
--- Guard:   status and completed_at, in the DELETE itself: a retry that comes first keeps the job. One process at a time, by the
+-- Guard:   status and completed_at, in the DELETE itself: a retry that comes first keeps the job; and no job that waited for it is left
+--          to run, as it may read its result. One process at a time, by the
 --          lock of a row that no other role may lock (any role that connects could take an advisory lock).
 -- Returns: mine (false: another process is deleting, and nothing was done), walked, gone, last: the last id of the window,
 --          first_left: the first id that was not deleted (both NULL if there is none).
@@ -119,6 +120,8 @@ WITH mine AS MATERIALIZED (
                                WHEN j.status = 'DEAD_LETTERED'
                                THEN coalesce((SELECT t.retention_dead_s FROM pulse.topics t WHERE t.topic = j.topic), $4::float8)
                                ELSE coalesce((SELECT t.retention_s FROM pulse.topics t WHERE t.topic = j.topic), $3::float8) END
+      AND (j.is_parent IS NULL OR NOT EXISTS (
+          SELECT FROM pulse.dependencies d JOIN pulse.jobs c ON c.id = d.child_id WHERE d.parent_id = j.id AND c.completed_at IS NULL))
     RETURNING j.id
 ), history AS (
     DELETE FROM pulse.attempts a USING gone g WHERE a.job_id BETWEEN g.id AND g.id

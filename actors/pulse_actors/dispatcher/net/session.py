@@ -56,7 +56,7 @@ from pulse_actors.dispatcher.requests.table import REQUESTS
 from pulse_actors.dispatcher.workers.records import Pair, RegisteredWorker
 from pulse_actors.dispatcher.writes.heartbeat import PendingHeartbeat, may_speak_for
 from pulse_actors.dispatcher.writes.report_rows import PendingReport
-from pulse_actors.dispatcher.writes.submit import PendingSubmit, checked, has_keys
+from pulse_actors.dispatcher.writes.submit import PendingSubmit, checked, need_transaction
 
 HELLO_DEADLINE_S: Final = 5.0
 LOGIN_DEADLINE_S: Final = 10.0  # a bcrypt check takes a quarter of a second, and others may be ahead
@@ -370,7 +370,7 @@ class PeerSession:
         self._signal.look_again()
 
     async def _ask(self, frame: Frame, body: msgspec.Struct, tasks: anyio.abc.TaskGroup) -> None:
-        if isinstance(body, protocol.Submit) and not has_keys(body.jobs):
+        if isinstance(body, protocol.Submit) and not need_transaction(body.jobs):
             batcher = self._submits.batcher
             batcher.put(PendingSubmit(self._connection, frame.request, checked(body.jobs)))
             await self._connection.while_alive(batcher.wait_accepting)

@@ -130,7 +130,8 @@ class SubmitWriter:
 
     async def submit_unique(self, jobs: Sequence[SubmittedJob]) -> dict[str, object]:
         """
-        Insert *jobs*, some of which have unique keys, all or none; by themselves, since they may wait for others.
+        Insert *jobs*, some of which have unique keys or wait for other jobs, all or none; by themselves, since they may
+        wait for other transactions.
 
         Returns:
             The answer.
@@ -278,6 +279,8 @@ def args_problem(args: str) -> str | None:
 
 def _problem(job: SubmittedJob) -> str | None:
     wrong = args_problem(job.args) or _key_problem(job)
+    if wrong is None and job.on_failure is not None and not job.after:
+        wrong = "on_failure is given; it is allowed with after only"
     if wrong is not None:
         return wrong
     if job.run_at is not None and job.delay_s is not None:
@@ -302,9 +305,9 @@ def _key_problem(job: SubmittedJob) -> str | None:
     return None
 
 
-def has_keys(jobs: Iterable[SubmittedJob]) -> bool:
-    """Whether some of *jobs* have unique keys."""
-    return any(job.unique is not None for job in jobs)
+def need_transaction(jobs: Iterable[SubmittedJob]) -> bool:
+    """Whether some of *jobs* have unique keys, or wait for others: such a request is written by itself."""
+    return any(job.unique is not None or job.after for job in jobs)
 
 
 def _is_on_a_calendar(moment: float) -> bool:

@@ -1,0 +1,288 @@
+"""Jobs that wait for others: when they are due or canceled, whatever ends the others, in any order of transactions."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
+
+import asyncpg
+import pytest
+
+from tests.support.store.helpers import WORKER, Sql, holding
+from tests.support.waiting import until_blocked
+
+if TYPE_CHECKING:
+    from asyncpg import Record
+
+HELD: Final = "9999-12-30 00:00:00+00"
+PREVENTED: Final = "canceled: it waited for other jobs, and {} is {}"
+# What ends a job that waits, and the status that it has then; None: it is gone.
+ENDS: Final[Mapping[str, tuple[str, str | None]]] = {
+    "completed": (
+        "UPDATE pulse.jobs SET status = 'COMPLETED', completed_at = now(), attempts = 1 WHERE id = $1",
+        "COMPLETED",
+    ),
+    "canceled": ("UPDATE pulse.jobs SET status = 'CANCELED', completed_at = now() WHERE id = $1", "CANCELED"),
+    "dead": (
+        "UPDATE pulse.jobs SET status = 'DEAD_LETTERED', completed_at = now(), last_error = 'x' WHERE id = $1",
+        "DEAD_LETTERED",
+    ),
+    "deleted": ("DELETE FROM pulse.jobs WHERE id = $1", None),
+}
+COMPLETE: Final = ENDS["completed"][0]
+
+
+async def submit(connection: Sql, *after: UUID, **options: object) -> UUID:
+    words = "".join(f", {name} => ${place}" for place, name in enumerate(options, 2))
+    sql = f"SELECT pulse.submit('n', after => $1{words})"
+    found: UUID = await connection.fetchval(sql, list(after) or None, *options.values())
+    return found
+
+
+async def state(connection: Sql, job: UUID) -> tuple[str, int | None, bool]:
+    """Its status, how many jobs it waits for, and whether it is held."""
+    columns = f"status::text, waiting_on, next_run_at = '{HELD}'"
+    row = await connection.fetchrow(f"SELECT {columns} FROM pulse.jobs WHERE id = $1", job)
+    assert row is not None
+    return tuple(row)
+
+
+async def value(connection: Sql, column: str, job: UUID) -> Any:
+    return await connection.fetchval(f"SELECT {column} FROM pulse.jobs WHERE id = $1", job)
+
+
+async def test_a_job_waits_for_all_others(connection: Sql) -> None:
+    """It is due when the last one has ended, and not before the time that it was given."""
+    parents = [await submit(connection) for _ in range(3)]
+    child = await submit(connection, *parents, delay_s=3600.0)
+    for left, parent in zip((3, 2, 1), parents, strict=True):
+        assert await state(connection, child) == ("PENDING", left, True)
+        await connection.execute(COMPLETE, parent)
+    assert await state(connection, child) == ("PENDING", 0, False)
+    assert await value(connection, "next_run_at - submitted_at > '3590 s' AND run_after IS NULL", child)
+
+
+async def test_it_is_due_when_it_is_released(connection: Sql) -> None:
+    parent = await submit(connection)
+    child = await submit(connection, parent)
+    await connection.execute(COMPLETE, parent)
+    assert await value(connection, "next_run_at BETWEEN submitted_at AND clock_timestamp()", child)
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("on_failure", [None, "cancel", "run"])
+@pytest.mark.parametrize("is_before", [True, False])
+async def test_however_a_job_ends(connection: Sql, end: str, on_failure: str | None, is_before: bool) -> None:
+    """Before the submit of the child or after it: one that fails cancels it, unless it is to run all the same."""
+    sql, status = ENDS[end]
+    parent = await submit(connection)
+    if is_before:
+        await connection.execute(sql, parent)
+        if status is None:
+            with pytest.raises(asyncpg.ForeignKeyViolationError, match=f"wait for job {parent}, and there is no such"):
+                await submit(connection, parent)
+            return
+    child = await submit(connection, parent, on_failure=on_failure)
+    if not is_before:
+        await connection.execute(sql, parent)
+    if status in {"COMPLETED", None} or on_failure == "run":
+        assert await state(connection, child) == ("PENDING", 0, False)
+    else:
+        assert (await state(connection, child))[0] == "CANCELED"
+        assert await value(connection, "last_error", child) == PREVENTED.format(parent, status)
+    assert await connection.fetchval("SELECT bool_and(is_over) FROM pulse.dependencies")
+
+
+async def test_a_cascade(connection: Sql) -> None:
+    """Each of a thousand that wait for each other is canceled because of the one before it, in one statement."""
+    jobs = [first := await submit(connection)]
+    for _ in range(1000):
+        jobs.append(await submit(connection, jobs[-1]))
+    await connection.execute(ENDS["dead"][0], first)
+    rows = await connection.fetch("SELECT id, last_error FROM pulse.jobs WHERE status = 'CANCELED'")
+    errors = {row["id"]: row["last_error"] for row in rows}
+    assert errors.pop(jobs[1]) == PREVENTED.format(first, "DEAD_LETTERED")
+    assert errors == {child: PREVENTED.format(parent, "CANCELED") for parent, child in itertools.pairwise(jobs[1:])}
+
+
+async def test_many_at_once(connection: Sql) -> None:
+    """More than are settled at once; each child waits for two of them."""
+    parents = [row[0] for row in await connection.fetch("SELECT pulse.submit('n') FROM generate_series(1, 1200)")]
+    children = [await submit(connection, *pair) for pair in zip(parents[::2], parents[1::2], strict=True)]
+    await connection.execute(
+        "UPDATE pulse.jobs SET status = 'CANCELED', completed_at = now() WHERE id = $1", parents[0]
+    )
+    await connection.execute(COMPLETE.replace("= $1", "= ANY ($1)"), parents[1:])
+    assert [await state(connection, child) for child in children] == [
+        ("CANCELED", 0, False), *[("PENDING", 0, False)] * 599,
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("end", ENDS)
+async def test_a_job_ends_before_the_other_transaction_commits(connection: Sql, dsn: str, end: str) -> None:
+    """The statement that ends it cannot see the child: the commit of the child sees the end."""
+    parent = await submit(connection)
+    async with holding(dsn, "SELECT pulse.submit('child', after => $1)", [parent]):
+        await connection.execute(ENDS[end][0], parent)
+    row = await connection.fetchrow("SELECT status::text, waiting_on FROM pulse.jobs WHERE name = 'child'")
+    assert tuple(row or ()) == ("CANCELED" if end in {"canceled", "dead"} else "PENDING", 0)
+
+
+@pytest.mark.parametrize("is_parent", [True, False])
+@pytest.mark.parametrize("commits", [True, False])
+async def test_the_other_transaction_commits_before_the_end_of_the_job(
+    connection: Sql, dsn: str, is_parent: bool, commits: bool
+) -> None:
+    """The commit of the child waits for the transaction that ends the job, whether it had a child before or not."""
+    parent = await submit(connection)
+    if is_parent:
+        await submit(connection, parent)
+    ender = await asyncpg.connect(dsn)
+    try:
+        transaction = ender.transaction()
+        await transaction.start()
+        await ender.execute(COMPLETE, parent)
+        other = await asyncpg.connect(dsn)
+        try:
+            task = asyncio.create_task(submit(other, parent))
+            await until_blocked(connection, by=ender.get_server_pid())
+            await (transaction.commit() if commits else transaction.rollback())
+            child = await task
+        finally:
+            await other.close(timeout=5)
+    finally:
+        await ender.close(timeout=5)
+    assert await state(connection, child) == ("PENDING", 0 if commits else 1, not commits)
+    if not commits:
+        await connection.execute(COMPLETE, parent)
+        assert await state(connection, child) == ("PENDING", 0, False)
+
+
+async def test_the_end_waits_for_a_commit_that_joins(connection: Sql, dsn: str) -> None:
+    """While a transaction commits a child, the end of the job waits, and then sees that child."""
+    parent = await submit(connection)
+    await submit(connection, parent)
+    other = await asyncpg.connect(dsn)
+    try:
+        transaction = other.transaction()
+        await transaction.start()
+        child = await submit(other, parent)
+        await other.execute("SET CONSTRAINTS ALL IMMEDIATE")  # as the commit does
+        task = asyncio.create_task(connection.execute(COMPLETE, parent))
+        watch = await asyncpg.connect(dsn)
+        try:
+            await until_blocked(watch, by=other.get_server_pid())
+        finally:
+            await watch.close(timeout=5)
+        await transaction.commit()
+        await task
+    finally:
+        await other.close(timeout=5)
+    assert await state(connection, child) == ("PENDING", 0, False)
+
+
+async def test_a_rolled_back_end_changes_nothing(connection: Sql) -> None:
+    """Nor does it leave anything for the next statement of the transaction."""
+    parent, other = await submit(connection), await submit(connection)
+    child = await submit(connection, parent)
+    async with connection.transaction():
+        savepoint = connection.transaction()
+        await savepoint.start()
+        await connection.execute(COMPLETE, parent)
+        await savepoint.rollback()
+        await connection.execute(COMPLETE, other)
+    assert await state(connection, child) == ("PENDING", 1, True)
+
+
+async def test_in_one_call(connection: Sql) -> None:
+    """Each may wait for those before it, which this call makes; a dead one that was there cancels what follows."""
+    dead = await submit(connection)
+    await connection.execute(ENDS["dead"][0], dead)
+    a, b, c, d = (UUID(int=number) for number in range(1, 5))
+    jobs: list[dict[str, Any]] = [
+        {"id": str(a), "name": "n"}, {"id": str(b), "name": "n", "after": [str(a), str(a)]},
+        {"id": str(c), "name": "n", "after": [str(dead)]}, {"id": str(d), "name": "n", "after": [str(c), str(b)]},
+    ]  # fmt: skip
+    for _ in range(2):  # it may be repeated
+        assert await many(connection, jobs) == [a, b, c, d]
+    assert [await state(connection, job) for job in (a, b)] == [("PENDING", None, False), ("PENDING", 1, True)]
+    assert [(await state(connection, job))[0] for job in (c, d)] == ["CANCELED", "CANCELED"]
+    assert await value(connection, "last_error", d) == PREVENTED.format(c, "CANCELED")
+
+
+async def many(connection: Sql, jobs: list[dict[str, Any]]) -> list[UUID]:
+    rows: list[Record] = await connection.fetch("SELECT pulse.submit_many($1)", json.dumps(jobs))
+    return [row[0] for row in rows]
+
+
+@pytest.mark.parametrize(("first", "second"), [([1], []), ([2], []), ([2], [1])])
+async def test_no_circle(connection: Sql, first: list[int], second: list[int]) -> None:
+    """A job that waits for itself, or for one that is submitted after it."""
+    ids = [UUID(int=1), UUID(int=2)]
+    jobs = [
+        {"id": str(one), "name": "n", "after": [str(UUID(int=number)) for number in after]}
+        for one, after in zip(ids, (first, second), strict=True)
+    ]
+    if first == [2] and not second:
+        assert await many(connection, jobs) == ids  # the order of a call says nothing, where there is no circle
+        return
+    with pytest.raises(asyncpg.InvalidParameterValueError, match="only a job that was submitted before it is allowed"):
+        await many(connection, jobs)
+    assert await connection.fetchval("SELECT count(*) FROM pulse.jobs") == 0
+
+
+async def test_a_unique_job_that_waits(connection: Sql) -> None:
+    """A new one waits; one that is there already stays as it is, but that it may be replaced while it waits."""
+    parent, other = await submit(connection), await submit(connection)
+    child = await submit(connection, parent, unique_key="k")
+    assert await submit(connection, other, unique_key="k", on_conflict="replace", delay_s=3600.0) == child
+    assert await state(connection, child) == ("PENDING", 1, True)
+    await connection.execute(COMPLETE, parent)
+    assert await value(connection, "next_run_at - submitted_at > '3590 s'", child)
+
+
+@pytest.mark.parametrize(("options", "said"), [
+    ({"on_failure": "run"}, "on_failure is given; it is allowed with after only"),
+    ({"after": [], "on_failure": "run"}, None),
+    ({"after": [UUID(int=7)], "on_failure": "skip"}, "on_failure is 'skip'; allowed are cancel, run"),
+    ({"after": [UUID(int=7)]}, "there is no such job"),
+])  # fmt: skip
+async def test_what_is_wrong(connection: Sql, options: Mapping[str, object], said: str | None) -> None:
+    words = ", ".join(f"{name} => ${place}" for place, name in enumerate(options, 1))
+    sql = f"SELECT pulse.submit('n', {words})"
+    if said is None:
+        await connection.fetchval(sql, *options.values())
+        return
+    with pytest.raises(asyncpg.PostgresError, match=said):
+        await connection.fetchval(sql, *options.values())
+    assert await connection.fetchval("SELECT count(*) FROM pulse.jobs") == 0
+
+
+async def test_nobody_else_can_be_made_to_wait(connection: Sql) -> None:
+    """Neither a job that waits for nothing, nor one that waits for its own."""
+    parent, plain = await submit(connection), await submit(connection)
+    child = await submit(connection, parent)
+    await connection.execute("SELECT pulse.add_dependencies($1, $2, '{NULL, NULL}')", [plain, child], [parent, plain])
+    assert [await state(connection, job) for job in (plain, child)] == [("PENDING", None, False), ("PENDING", 1, True)]
+    assert await connection.fetchval("SELECT count(*) FROM pulse.dependencies") == 1
+
+
+async def test_what_is_deleted_takes_its_dependencies_along(connection: Sql) -> None:
+    parent = await submit(connection)
+    child = await submit(connection, parent)
+    await connection.execute("DELETE FROM pulse.jobs WHERE id = $1", child)
+    assert await connection.fetchval("SELECT count(*) FROM pulse.dependencies") == 0
+    await connection.execute(COMPLETE, parent)
+
+
+async def test_a_handler_completes_it_in_its_own_transaction(connection: Sql) -> None:
+    parent = await submit(connection)
+    child = await submit(connection, parent)
+    running = f"status = 'RUNNING', attempts = 1, started_at = now(), lease_until = now(), locked_by = '{WORKER}'"
+    await connection.execute(f"UPDATE pulse.jobs SET {running} WHERE id = $1", parent)
+    await connection.execute("SELECT pulse.complete_attempt($1, 1, $2)", parent, WORKER)
+    assert await state(connection, child) == ("PENDING", 0, False)
