@@ -1205,8 +1205,8 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
         'outcome', event_args.outcome, 'error', coalesce(left(event_args.error, 10000), '')))
 $$;
 
--- Dependencies: a job that waits for others is PENDING, due at 9999-12-30, until all of them have ended. Whatever ends a job that
--- another waits for settles that in the same statement, by the triggers below: so no statement can forget it.
+-- Dependencies: a job that waits for others is PENDING, due at 9999-12-30, until all of them have ended. Each statement that ends jobs
+-- settles that, by pulse.settle. The watchdog looks for what was forgotten: by SQL that is not pulse's, or a transaction with an old snapshot.
 CREATE TABLE pulse.dependencies (
     parent_id  uuid NOT NULL,
     child_id   uuid NOT NULL,
@@ -1231,7 +1231,6 @@ DECLARE
     freed boolean := false;
     frees boolean;
 BEGIN
-    PERFORM set_config('pulse.settling', 'on', true);  -- what is canceled here is settled here, in the next turn
     WHILE cardinality(wave) > 0 LOOP
         WITH edges AS MATERIALIZED (
             SELECT d.parent_id, d.child_id, p.status, p.status <> 'COMPLETED' AND d.on_failure = 'cancel' AS dooms
@@ -1268,64 +1267,29 @@ BEGIN
         INTO wave, frees FROM changed c;
         freed := freed OR frees;
     END LOOP;
-    PERFORM set_config('pulse.settling', '', true);
     IF freed AND current_setting('pulse.notify', true) IS DISTINCT FROM 'off' THEN
         PERFORM pulse.tell('pulse_work', 'released');
     END IF;
 END
 $$;
 
--- The jobs with children that a statement ends or deletes, one after the other, in a setting of this transaction; and what is settled
--- when the statement is over, or before that where they are many.
-CREATE FUNCTION pulse.note_ended() RETURNS trigger
+-- What is deleted takes its dependencies along; whoever waits for it waits for it no longer. There is no such trigger for jobs that end: it
+-- would cost each claim, heartbeat and completion of all other jobs 4 %. The statements that end jobs settle that themselves.
+CREATE FUNCTION pulse.forget_dependencies() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    most_chars constant int := 20000;               -- some 500 ids: a longer text would take more time than it saves
 BEGIN
-    IF TG_OP = 'DELETE' THEN
-        IF OLD.waiting_on IS NOT NULL THEN
-            DELETE FROM pulse.dependencies d WHERE d.child_id = OLD.id;
-        END IF;
-        IF OLD.is_parent IS NULL OR OLD.completed_at IS NOT NULL THEN
-            RETURN NULL;
-        END IF;
+    IF OLD.waiting_on IS NOT NULL THEN
+        DELETE FROM pulse.dependencies d WHERE d.child_id = OLD.id;
     END IF;
-    IF current_setting('pulse.settling', true) IS DISTINCT FROM 'on' THEN
-        PERFORM set_config('pulse.ended', concat_ws(' ', nullif(current_setting('pulse.ended', true), ''), OLD.id), true);
-        IF length(current_setting('pulse.ended')) > most_chars THEN
-            PERFORM pulse.settle_ended();
-        END IF;
+    IF OLD.is_parent AND OLD.completed_at IS NULL THEN
+        PERFORM pulse.settle(ARRAY[OLD.id]);
     END IF;
     RETURN NULL;
 END
 $$;
 
-CREATE FUNCTION pulse.settle_ended() RETURNS void
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    ended uuid[] := string_to_array(current_setting('pulse.ended', true), ' ')::uuid[];
-BEGIN
-    PERFORM set_config('pulse.ended', '', true);
-    PERFORM pulse.settle(ended);
-END
-$$;
-
-CREATE FUNCTION pulse.statement_over() RETURNS trigger
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    IF current_setting('pulse.ended', true) <> '' THEN
-        PERFORM pulse.settle_ended();
-    END IF;
-    RETURN NULL;
-END
-$$;
-
-CREATE TRIGGER parent_ended AFTER UPDATE OF completed_at ON pulse.jobs
-    FOR EACH ROW WHEN (NEW.is_parent AND NEW.completed_at IS NOT NULL) EXECUTE FUNCTION pulse.note_ended();
-CREATE TRIGGER parent_or_child_deleted AFTER DELETE ON pulse.jobs
-    FOR EACH ROW WHEN (OLD.is_parent OR OLD.waiting_on IS NOT NULL) EXECUTE FUNCTION pulse.note_ended();
-CREATE TRIGGER statement_over AFTER UPDATE OF completed_at OR DELETE ON pulse.jobs
-    FOR EACH STATEMENT EXECUTE FUNCTION pulse.statement_over();
+CREATE TRIGGER deleted AFTER DELETE ON pulse.jobs
+    FOR EACH ROW WHEN (OLD.is_parent OR OLD.waiting_on IS NOT NULL) EXECUTE FUNCTION pulse.forget_dependencies();
 
 -- At the commit of the transaction that added a dependency: marks the parent, whose row is locked no longer than that takes, since a
 -- handler that runs needs its heartbeats. If it has ended meanwhile, the dependency is settled here.
@@ -1386,7 +1350,7 @@ BEGIN
 END
 $$;
 
-REVOKE ALL ON FUNCTION pulse.settle(uuid[]), pulse.settle_ended(), pulse.add_dependencies(uuid[], uuid[], text[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION pulse.settle(uuid[]), pulse.add_dependencies(uuid[], uuid[], text[]) FROM PUBLIC;
 
 -- Fenced effects (ctx.transaction): a handler has its effects in a transaction of its own, and the fence is the last statement
 -- before its COMMIT. A handler that no longer holds the attempt gets an error, SQLSTATE PU001, after which that transaction cannot
@@ -1423,6 +1387,7 @@ CREATE FUNCTION pulse.complete_attempt(id uuid, attempt int, worker text, result
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 DECLARE
     most_bytes constant int := 4 * 1024 * 1024;     -- as for reports
+    has_children boolean;
 BEGIN
     IF octet_length(result::text) > most_bytes THEN
         RAISE EXCEPTION 'result is too large: % bytes; at most % are stored', octet_length(result::text), most_bytes
@@ -1432,9 +1397,13 @@ BEGIN
     SET status = 'COMPLETED', completed_at = clock_timestamp(), locked_by = NULL, lease_until = NULL, ran_by = complete_attempt.worker,
         result = complete_attempt.result, progress = coalesce(complete_attempt.progress, j.progress)
     WHERE j.id = complete_attempt.id AND j.status::text = 'RUNNING' AND j.locked_by = complete_attempt.worker
-      AND j.attempts = complete_attempt.attempt;
+      AND j.attempts = complete_attempt.attempt
+    RETURNING j.is_parent INTO has_children;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'attempt % no longer holds job %', complete_attempt.attempt, complete_attempt.id USING ERRCODE = 'PU001';
+    END IF;
+    IF has_children THEN
+        PERFORM pulse.settle(ARRAY[complete_attempt.id]);
     END IF;
 END
 $$;
@@ -1707,13 +1676,20 @@ $$;
 -- Delete a schedule. Its jobs stay, except that jobs which are held back until another one ends are canceled. False: there is none.
 CREATE FUNCTION pulse.delete_schedule(id uuid) RETURNS boolean
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    ended uuid[];
 BEGIN
     DELETE FROM pulse.schedules s WHERE s.id = delete_schedule.id;
     IF NOT FOUND THEN
         RETURN false;
     END IF;
-    UPDATE pulse.jobs j SET status = 'CANCELED', completed_at = clock_timestamp()
-    WHERE j.schedule_id = delete_schedule.id AND j.status = 'PENDING' AND j.next_run_at = '9999-12-30 00:00+00';
+    WITH canceled AS (
+        UPDATE pulse.jobs j SET status = 'CANCELED', completed_at = clock_timestamp()
+        WHERE j.schedule_id = delete_schedule.id AND j.status = 'PENDING' AND j.next_run_at = '9999-12-30 00:00+00'
+        RETURNING j.id, j.is_parent
+    )
+    SELECT array_agg(c.id) INTO ended FROM canceled c WHERE c.is_parent;
+    PERFORM pulse.settle(ended);
     PERFORM pulse.note('schedules.delete', schedule_id => delete_schedule.id);
     RETURN true;
 END

@@ -27,6 +27,7 @@ __all__ = [
     "HandlerProcess",
     "HistoryEntry",
     "Job",
+    "RelatedJob",
     "Schedule",
     "Status",
     "handler_process",
@@ -162,6 +163,24 @@ class HistoryEntry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RelatedJob:
+    """
+    A job that another one waits for, or that waits for it.
+
+    Attributes:
+        name: Its handler; None: it was deleted, and so has no status.
+        on_failure: What becomes of the one that waits if the other one fails: ``cancel`` or ``run``.
+        is_over: Whether the one that is waited for has ended.
+    """
+
+    id: UUID
+    name: str | None = None
+    status: Status | None = None
+    on_failure: str = "cancel"
+    is_over: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """
     A row of ``pulse.jobs`` as it was when the server answered; times are aware, UTC.
@@ -175,6 +194,9 @@ class Job:
         unique_key: The key that it was submitted with. No other job has it until this one starts or ends.
         unique_until: Which of the two, ``start`` or ``end``; None: another job may have the key, since an operator has
             retried this one.
+        waiting_on: How many jobs have not ended, of those that it was to wait for; None: it was to wait for none.
+        parents: The jobs that it waits for, or was to wait for, a hundred at most of ``parents_total``; ``children``: those
+            that wait for it. Filled as ``history`` is.
         history: Every attempt that did not simply succeed, and completed ones before a retry, oldest first; filled by
             ``get`` and ``wait``.
         concealed: Whether args, result and progress are hidden, since the reader lacks the role ``client``.
@@ -208,6 +230,11 @@ class Job:
     group_key: str | None = None
     unique_key: str | None = None
     unique_until: str | None = None
+    waiting_on: int | None = None
+    parents: tuple[RelatedJob, ...] = ()
+    parents_total: int = 0
+    children: tuple[RelatedJob, ...] = ()
+    children_total: int = 0
     history: tuple[HistoryEntry, ...] = field(default=())
     concealed: bool = False
     hosts: Mapping[str, str] = field(default_factory=dict[str, str])

@@ -21,7 +21,7 @@ from pulse.common import json_text
 from pulse.common.json_text import JsonValue
 from pulse.common.text import one_line
 from pulse.errors import ProtocolError, UnhandledNameWarning
-from pulse.job import HistoryEntry, Job, Schedule, Status
+from pulse.job import HistoryEntry, Job, RelatedJob, Schedule, Status
 from pulse.limit import Limit
 from pulse.protocol import answers
 from pulse.protocol.answers import Stack
@@ -269,6 +269,10 @@ def _history(entries: list[answers.AttemptInfo]) -> tuple[HistoryEntry, ...]:
     return tuple(_record(HistoryEntry, entry) for entry in entries)
 
 
+def _related(entries: list[answers.RelatedJob]) -> tuple[RelatedJob, ...]:
+    return tuple(_record(RelatedJob, entry) for entry in entries)
+
+
 # Type of a record's field -> how it is read. A type that is missing is an error when this module is imported.
 _BY_TYPE: Final[Mapping[str, Reader]] = {
     "UUID": _uuid,
@@ -276,12 +280,13 @@ _BY_TYPE: Final[Mapping[str, Reader]] = {
     "JsonValue": json_text.loads,
     "Status": Status,
     "tuple[HistoryEntry, ...]": _history,
+    "tuple[RelatedJob, ...]": _related,
     "tuple[str, ...]": tuple,
     **dict.fromkeys(("str", "int", "float", "bool", "Mapping[str, str]"), _same),
 }
 _READERS: Final[Mapping[type[Any], Sequence[tuple[str, Reader]]]] = {
     kind: [(field.name, _BY_TYPE[str(field.type).removesuffix(" | None")]) for field in fields(kind)]
-    for kind in (Job, HistoryEntry, Schedule, Limit)
+    for kind in (Job, HistoryEntry, RelatedJob, Schedule, Limit)
 }
 
 

@@ -75,6 +75,16 @@ class WhyAnswer(Struct, frozen=True):
     reasons: list[ReasonInfo]
 
 
+class RelatedJob(Struct, frozen=True):
+    """A job that another one waits for, or that waits for it; ``name`` None: it was deleted."""
+
+    id: Id
+    name: str | None = None
+    status: str | None = None
+    on_failure: str = "cancel"
+    is_over: bool = False
+
+
 class JobInfo(Struct, frozen=True):
     """A row of pulse.jobs; ``omitted``: None since it is too long, or cannot be read; ``hosts``: names by id."""
 
@@ -107,6 +117,11 @@ class JobInfo(Struct, frozen=True):
     group_key: str | None = None
     unique_key: str | None = None
     unique_until: str | None = None
+    waiting_on: int | None = None  # jobs that have not ended, of those it was to wait for
+    parents: list[RelatedJob] = []
+    parents_total: int = 0
+    children: list[RelatedJob] = []
+    children_total: int = 0
     history: list[AttemptInfo] = []
     hosts: dict[str, str] = {}
 

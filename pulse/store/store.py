@@ -30,6 +30,7 @@ from pulse.store.connections.session import HeldCommit
 from pulse.store.failures import Failing
 from pulse.store.limit_claims import LimitClaims
 from pulse.store.operators.audit import AuditStore
+from pulse.store.operators.dependencies import DependencyStore
 from pulse.store.operators.gate import GateStore
 from pulse.store.operators.jobs import Connections, Operations
 from pulse.store.operators.limits import LimitStore
@@ -67,6 +68,8 @@ from pulse.store.rows import (
 from pulse.store.statements import STATEMENTS
 
 if TYPE_CHECKING:
+    from asyncpg import Connection, Record
+
     from pulse.protocol import SubmittedJob
 
 _by_id = itemgetter(0)
@@ -86,9 +89,14 @@ WORK_CHANNEL: Final = "pulse_work"  # NOTIFY of notify_work, and of SQL submits 
 _WARM: Final = 2  # connections: one claims, one writes; the server may not allow more
 
 
-def _texts(completions: Sequence[Completion]) -> tuple[list[str | None], list[str | None]]:
-    """Results and progress of each, as arguments."""
-    return short([one.result for one in completions]), short([one.progress for one in completions])
+async def _complete(connection: Connection[Record], ordered: Sequence[Completion], now: datetime | None) -> int:
+    """How many of these attempts were completed; those that others wait for in a statement of their own."""
+    texts = [one.result for one in ordered], [one.progress for one in ordered]
+    arguments = *fence_columns(ordered), *map(short, texts), now
+    done = int((await connection.execute(_COMPLETE, *arguments)).removeprefix("UPDATE "))
+    if done != len(ordered):
+        done += await connection.fetchval(_sql("complete_parents"), *arguments)
+    return done
 
 
 class Store(Operations, Defaults, Sweeps):
@@ -132,6 +140,7 @@ class Store(Operations, Defaults, Sweeps):
         self.schedules = ScheduleStore(self.query)
         self.topics = TopicStore(self.query)
         self.limits = LimitStore(self.query)
+        self.dependencies = DependencyStore(self.query)
         self.listing = Listing(self.query)
         self.error_groups = ErrorGroups(self.query)
         self.filter_counts = FilterCounts(self.query)
@@ -326,13 +335,12 @@ class Store(Operations, Defaults, Sweeps):
             self._knowledge.forgets(completion[:2] for completion in completions)
         async with self.hot.connection() as connection:
             if keep:
-                tag = await connection.execute(_COMPLETE, *fence_columns(ordered), *_texts(ordered), now)
-                done = int(tag.removeprefix("UPDATE "))
+                done = await _complete(connection, ordered, now)
             else:
                 done = await connection.fetchval(_sql("complete_and_forget"), *fence_columns(ordered))
                 if done != len(ordered):  # handlers have completed some, or other jobs wait for them
                     await connection.fetchval(_sql("forget_completed"), *fence_columns(ordered))
-                    await connection.execute(_COMPLETE, *fence_columns(ordered), *_texts(ordered), now)
+                    await _complete(connection, ordered, now)
         fences = [completion[:2] for completion in completions]
         found = set(fences)
         if done != len(fences):

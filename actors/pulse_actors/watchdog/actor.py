@@ -16,6 +16,7 @@ import anyio
 import structlog
 
 from pulse.protocol.bus import HintEvent, LapsedLeases, ReadyJobs, hint
+from pulse.store.operators.dependencies import FIRST
 from pulse.store.operators.limits import BATCH
 from pulse.store.rows import Ended, Ending, EndingKind, from_s
 from pulse.store.store import Store
@@ -34,6 +35,7 @@ REASON: Final = "worker lease expired"
 SWEEP_LIMIT: Final = 1000  # rows of one statement; repeated until nothing is left
 MAX_DELAYS: Final = 100  # in one hint; few differ, since back-offs are squares of the tries
 FORGET_S: Final = 60.0
+DEPENDENCIES: Final = 1000  # looked at in one sweep
 MAX_SPARED: Final = 100  # in one hint; the next sweep reports the others
 TURN_S: Final = 5.0  # then the next turn goes on: an unfinished turn of 30 s looks stuck to the supervisor
 
@@ -62,7 +64,7 @@ class Watchdog:
         failures: FailureLog,
         sees_deaths: bool,
     ) -> None:
-        self._store, self._limits = store, store.limits
+        self._store, self._limits, self._dependencies = store, store.limits, store.dependencies
         self._before = store.endings
         self._host = host
         self._sweep_s = sweep_s
@@ -70,6 +72,7 @@ class Watchdog:
         self._failures = failures
         self._sees_deaths = sees_deaths
         self._forget_s = float("-inf")  # next time to delete buckets of groups that are full again
+        self._walked = FIRST
         self._unheard: list[Ending] = []  # what was written in a statement without an answer
 
     async def prime(self, *, boot: bool) -> None:
@@ -88,6 +91,7 @@ class Watchdog:
             self._forget_s = turn.now_s + FORGET_S
             while await self._limits.forget_buckets() == BATCH:
                 pass
+        await self._settle_forgotten()
         reaped, more, delays_s, spared = 0, True, set[float](), set[str]()
         while more:
             lapsed = await self._store.lapsed(SWEEP_LIMIT, spared=sorted(spared), now=at)
@@ -107,6 +111,12 @@ class Watchdog:
         if spared:
             hints.append(hint("dispatcher", HintEvent.LAPSED, LapsedLeases(sorted(spared)[:MAX_SPARED])))
         return TurnResult(0.0 if more else self._sweep_s, tuple(hints))
+
+    async def _settle_forgotten(self) -> None:
+        """Jobs that wait for one that has ended, and were not told: should not happen, and would wait for ever."""
+        self._walked, settled = await self._dependencies.settle_forgotten(self._walked, DEPENDENCIES)
+        if settled:
+            log.warning("dependencies_settled_late", jobs=settled)
 
     async def _begin(self) -> datetime:
         """

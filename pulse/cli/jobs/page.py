@@ -17,6 +17,7 @@ CONCEALED: Final = "not shown: that needs the role client"
 _LABEL_WIDTH: Final = 13
 _MARGIN: Final = 2
 _MOST_CHARACTERS: Final = 4000  # of a text on a terminal: a page or two; a pipe gets all of it
+_RELATIVES: Final = 10  # jobs of each kind that are listed
 
 
 def show_job(job: JobInfo, screen: Screen, now_s: float, *, whole_stacks: bool = False) -> None:
@@ -59,7 +60,8 @@ def facts(job: JobInfo, now_s: float) -> Iterator[tuple[str, Cell]]:
     for label, moment_s in (("occurrence", job.occurrence), ("submitted", job.submitted_at)):
         if moment_s is not None:
             yield label, moment(moment_s, now_s)
-    waits = job.status in {"PENDING", "RETRYING"}
+    yield from _relatives(job)
+    waits = job.status in {"PENDING", "RETRYING"} and not job.waiting_on
     for label, moment_s in (
         ("due", job.next_run_at if waits else None),
         ("expires", job.expires_at if waits else None),
@@ -80,6 +82,18 @@ def _keys(job: JobInfo) -> Iterator[tuple[str, Cell]]:
         yield "group", foreign(job.group_key)
     if job.unique_key is not None:
         yield "unique key", foreign(f"{job.unique_key} ({unique_text(job)})")
+
+
+def _relatives(job: JobInfo) -> Iterator[tuple[str, Cell]]:
+    for label, some, total in (
+        ("after", job.parents, job.parents_total),
+        ("then", job.children, job.children_total),
+    ):
+        shown = [f"{UUID(bytes=one.id)} {one.name or ''} {one.status or 'deleted'}" for one in some[:_RELATIVES]]
+        for place, text in enumerate(shown):
+            yield label if place == 0 else "", foreign(text)
+        if total > len(shown) > 0:
+            yield "", Cell(f"and {total - len(shown)} more", "dim")
 
 
 def _end(job: JobInfo, now_s: float) -> Iterator[tuple[str, Cell]]:

@@ -21,6 +21,7 @@ FROM (VALUES
     ('constraint', 'attempts', 'attempts_pkey'),
     ('constraint', 'audit', 'audit_action_check'), ('constraint', 'audit', 'audit_detail_check'), ('constraint', 'audit', 'audit_jobs_check'),
     ('constraint', 'audit', 'audit_pkey'), ('constraint', 'audit', 'audit_uid_check'),
+    ('constraint', 'dependencies', 'dependencies_on_failure_check'), ('constraint', 'dependencies', 'dependencies_pkey'),
     ('constraint', 'dispatch_control', 'dispatch_control_open'), ('constraint', 'dispatch_control', 'dispatch_control_paused'),
     ('constraint', 'dispatch_control', 'dispatch_control_pkey'), ('constraint', 'dispatch_control', 'dispatch_control_topic_check'),
     ('constraint', 'dispatch_control', 'dispatch_control_until'), ('constraint', 'epochs', 'epochs_attempts_floor_check'), ('constraint', 'epochs', 'epochs_detail_check'),
@@ -74,9 +75,8 @@ FROM (VALUES
     ('function', 'await_claims', 'await_claims'), ('function', 'backoff_s', 'backoff_s'), ('function', 'count_slots', 'count_slots'),
     ('function', 'set_limit', 'set_limit'), ('function', 'unset_limit', 'unset_limit'),
     ('function', 'add_dependencies', 'add_dependencies'), ('function', 'after_problem', 'after_problem'),
-    ('function', 'join_parent', 'join_parent'), ('function', 'note_ended', 'note_ended'), ('function', 'settle', 'settle'),
-    ('function', 'settle_ended', 'settle_ended'), ('function', 'statement_over', 'statement_over'),
-    ('trigger', 'jobs', 'parent_ended'), ('trigger', 'jobs', 'parent_or_child_deleted'), ('trigger', 'jobs', 'statement_over'),
+    ('function', 'join_parent', 'join_parent'), ('function', 'forget_dependencies', 'forget_dependencies'), ('function', 'settle', 'settle'),
+    ('trigger', 'jobs', 'deleted'),
     ('trigger', 'dependencies', 'joined'), ('index', 'dependencies', 'idx_dependencies_child'),
     ('function', 'check_schedule', 'check_schedule'),
     ('function', 'check_attempt', 'check_attempt'), ('function', 'complete_attempt', 'complete_attempt'),
@@ -222,14 +222,43 @@ SELECT w.id, w.detail, count(*) OVER () AS violations FROM wrong w LIMIT $1;
 
 
 -- name: check_groups :many
--- What:    a group_key has 1 to 200 characters and is not *, and only jobs of groups are put off without losing their place
+-- What:    a group_key has 1 to 200 characters and is not *; only jobs of groups, and those that wait for others, have a run_after
 -- Args:    $1 examples int
 -- Guard:   none: reads.   Returns: id, detail, violations.
 SELECT j.id::text AS id, format('%s, group_key %s, run_after %s', j.status, coalesce(quote_literal(left(j.group_key, 60)), 'NULL'),
            coalesce(j.run_after::text, 'NULL')) AS detail, count(*) OVER () AS violations
 FROM pulse.jobs j
-WHERE length(j.group_key) NOT BETWEEN 1 AND 200 OR j.group_key = '*' OR (j.group_key IS NULL AND j.run_after IS NOT NULL)
+WHERE length(j.group_key) NOT BETWEEN 1 AND 200 OR j.group_key = '*' OR (j.group_key IS NULL AND j.run_after IS NOT NULL AND coalesce(j.waiting_on, 0) = 0)
 LIMIT $1;
+
+
+-- name: check_dependencies :many
+-- What:    a job waits for just those jobs that have not ended, it is held while there are some, and an ended one has told its children
+-- Args:    $1 examples int
+-- Guard:   none: reads.   Returns: id, detail, violations.
+WITH wrong AS (
+    SELECT j.id, format('waits for %s jobs, %s dependencies are not over', j.waiting_on, d.count) AS detail
+    FROM pulse.jobs j
+    CROSS JOIN LATERAL (SELECT count(*) FILTER (WHERE NOT d.is_over) FROM pulse.dependencies d WHERE d.child_id = j.id) AS d
+    WHERE j.waiting_on IS NOT NULL AND j.waiting_on <> d.count
+    UNION ALL
+    SELECT j.id, format('waits for %s jobs, and is %s, due at %s', j.waiting_on, j.status, j.next_run_at)
+    FROM pulse.jobs j
+    WHERE j.completed_at IS NULL AND j.waiting_on > 0 AND (j.status <> 'PENDING' OR j.next_run_at < '9999-12-30 00:00+00')
+    UNION ALL
+    SELECT j.id, 'is held, and neither a schedule nor a job holds it'
+    FROM pulse.jobs j
+    WHERE j.status = 'PENDING' AND j.next_run_at = '9999-12-30 00:00+00' AND j.schedule_id IS NULL AND coalesce(j.waiting_on, 0) = 0
+    UNION ALL
+    SELECT d.child_id, format('was not told that job %s is %s', d.parent_id, coalesce(p.status::text, 'gone'))
+    FROM pulse.dependencies d LEFT JOIN pulse.jobs p ON p.id = d.parent_id
+    WHERE NOT d.is_over AND (p.id IS NULL OR p.completed_at IS NOT NULL)
+    UNION ALL
+    SELECT d.child_id, format('waits for job %s, which does not know it', d.parent_id)
+    FROM pulse.dependencies d JOIN pulse.jobs p ON p.id = d.parent_id
+    WHERE NOT d.is_over AND p.is_parent IS NULL
+)
+SELECT w.id::text AS id, w.detail, count(*) OVER () AS violations FROM wrong w LIMIT $1;
 
 
 -- name: check_lapsed :many

@@ -97,7 +97,7 @@ SELECT format('call pulse.%s', f.proname), has_function_privilege(f.oid, 'EXECUT
 FROM pg_proc f
 WHERE f.pronamespace = to_regnamespace('pulse')
   AND f.proname IN ('add_dependencies', 'await_claims', 'backoff_s', 'count_slots', 'delete_schedule', 'event_args', 'insert_unique', 'jittered', 'note',
-                    'notify_work', 'resolved_options', 'set_limit', 'set_topic', 'submit', 'tell', 'trigger_schedule', 'unique_holder',
+                    'notify_work', 'resolved_options', 'set_limit', 'set_topic', 'settle', 'submit', 'tell', 'trigger_schedule', 'unique_holder',
                     'unset_limit', 'uuid7');
 
 -- name: role :one

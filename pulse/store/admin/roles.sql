@@ -102,13 +102,14 @@ GRANT SELECT, INSERT, UPDATE ON pulse.dispatch_control, pulse.handlers, pulse.ho
 GRANT SELECT, UPDATE ON pulse.sweep_mark, pulse.retention_mark TO :"server";
 GRANT SELECT, INSERT, UPDATE (reopened, detail) ON pulse.epochs TO :"server";
 GRANT SELECT, INSERT, UPDATE ON pulse.witnesses TO :"server";
-GRANT SELECT ON pulse.schema_version, pulse.dependencies TO :"server";
+GRANT SELECT ON pulse.schema_version TO :"server";
+GRANT SELECT, UPDATE (is_over) ON pulse.dependencies TO :"server";
 -- INSERT lets pulse.note trust the operator that the server names; locking rows takes UPDATE of one column, and seq is harmless.
 GRANT SELECT, INSERT, UPDATE (id), DELETE ON pulse.audit TO :"server";
 GRANT SELECT, UPDATE ON SEQUENCE pulse.work_notified TO :"server";
 GRANT EXECUTE ON FUNCTION pulse.add_dependencies, pulse.await_claims, pulse.backoff_s, pulse.count_slots, pulse.delete_schedule, pulse.event_args,
     pulse.insert_unique, pulse.jittered, pulse.note, pulse.notify_work, pulse.resolved_options, pulse.set_limit, pulse.set_topic,
-    pulse.submit, pulse.tell, pulse.trigger_schedule, pulse.unique_holder, pulse.unset_limit,
+    pulse.settle, pulse.submit, pulse.tell, pulse.trigger_schedule, pulse.unique_holder, pulse.unset_limit,
     pulse.uuid7 TO :"server";
 
 GRANT INSERT (id, name, topic, args, priority, next_run_at, max_attempts, timeout_s, expires_at, traceparent, group_key,

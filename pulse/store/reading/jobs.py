@@ -72,6 +72,8 @@ class StoredFacts(msgspec.Struct, frozen=True, kw_only=True):
         before: Due jobs of its topic, or of its group if it has one, that come first; ``BEFORE_MAX``: so many, or more.
         unique_key: As in the row, with ``unique_until``.
         group_key: As in the row.
+        waiting_on: How many jobs it waits for; ``waits_for`` are the first of them, ``failed`` counts those that have
+            failed, although it goes on without them.
         limits: How limits and its group keep it waiting.
     """
 
@@ -122,6 +124,9 @@ class StoredFacts(msgspec.Struct, frozen=True, kw_only=True):
     unique_key: str | None = None
     unique_until: str | None = None
     group_key: str | None = None
+    waiting_on: int = 0
+    waits_for: tuple[bytes, ...] = ()
+    failed: int = 0
     limits: LimitFacts = NO_LIMIT
 
     @property

@@ -4,7 +4,8 @@
 -- name: cancel_jobs :many
 -- What:    cancel, whatever the job is doing.   From/to: PENDING, RETRYING, RUNNING -> CANCELED
 -- Args:    $1 ids uuid[], $2 now
--- Guard:   status, locked in id order first and tested again in the UPDATE.   Returns: id, and attempt and worker where it was RUNNING.
+-- Guard:   status, locked in id order first and tested again in the UPDATE; pulse.settle for those that wait for them.
+-- Returns: id, and attempt and worker where it was RUNNING.
 WITH target AS (
     SELECT j.id, j.status, j.attempts, j.locked_by, j.started_at, j.progress FROM pulse.jobs j
     WHERE j.id = ANY ($1::uuid[]) AND j.status::text IN ('PENDING', 'RETRYING', 'RUNNING')
@@ -13,14 +14,17 @@ WITH target AS (
     UPDATE pulse.jobs j
     SET status = 'CANCELED', completed_at = coalesce($2, clock_timestamp()), locked_by = NULL, lease_until = NULL
     FROM target t WHERE j.id = t.id AND j.status::text IN ('PENDING', 'RETRYING', 'RUNNING')
-    RETURNING j.id, j.completed_at
+    RETURNING j.id, j.completed_at, j.is_parent
 ), history AS (
     INSERT INTO pulse.attempts (job_id, attempt, worker, started_at, ended_at, outcome, progress)
     SELECT t.id, t.attempts, t.locked_by, t.started_at, c.completed_at, 'canceled', t.progress
     FROM target t JOIN changed c ON c.id = t.id WHERE t.status = 'RUNNING'
     ON CONFLICT (job_id, attempt) DO NOTHING
+), settled AS (
+    SELECT CASE WHEN p.ids IS NOT NULL THEN pulse.settle(p.ids) END
+    FROM (SELECT array_agg(c.id) AS ids FROM changed c WHERE c.is_parent) AS p
 )
-SELECT uuid_send(t.id) AS id, t.attempts, t.locked_by FROM target t JOIN changed c ON c.id = t.id;
+SELECT uuid_send(t.id) AS id, t.attempts, t.locked_by FROM target t JOIN changed c ON c.id = t.id WHERE (SELECT true FROM settled);
 
 
 -- name: retry_jobs :many

@@ -8,13 +8,26 @@
 SELECT uuid_send(j.id) AS id, j.topic, j.name, j.args::text AS args, j.status::text AS status, j.priority, j.attempts, j.uncharged,
     j.max_attempts, j.crashes, j.submitted_at, j.next_run_at, j.started_at, j.completed_at, j.occurrence, j.expires_at, j.timeout_s, j.locked_by,
     j.ran_by, j.lease_until, j.progress::text AS progress, j.result::text AS result, j.last_error, uuid_send(j.schedule_id) AS schedule_id,
-    j.group_key, j.unique_key, j.unique_until,
+    j.group_key, j.unique_key, j.unique_until, j.waiting_on, j.is_parent,
     ARRAY(
         SELECT ROW(uuid_send(a.job_id), a.attempt, a.worker, a.started_at, a.ended_at, a.outcome, a.error, a.exit_code,
             a.progress::text, a.cpu_s, a.peak_rss_bytes, a.stack)
         FROM pulse.attempts a WHERE a.job_id = j.id ORDER BY a.ended_at, a.attempt
     ) AS history
 FROM pulse.jobs j WHERE j.id = $1;
+
+
+-- name: related_jobs :many
+-- What:    the jobs that a job waits for, or was to wait for; and those that wait for it. What is not over comes first.
+-- Args:    $1 id uuid, $2 most of each int.   Guard: none: reads.
+-- Returns: is_parent (else: is a child), id, name, status (both NULL: it was deleted), on_failure, is_over, and how many there are of each.
+SELECT true AS is_parent, uuid_send(d.parent_id) AS id, p.name, p.status::text AS status, d.on_failure, d.is_over, d.total
+FROM (SELECT d.*, count(*) OVER () AS total FROM pulse.dependencies d WHERE d.child_id = $1 ORDER BY d.is_over, d.parent_id LIMIT $2) AS d
+LEFT JOIN pulse.jobs p ON p.id = d.parent_id
+UNION ALL
+SELECT false, uuid_send(d.child_id), c.name, c.status::text, d.on_failure, d.is_over, d.total
+FROM (SELECT d.*, count(*) OVER () AS total FROM pulse.dependencies d WHERE d.parent_id = $1 ORDER BY d.is_over, d.child_id LIMIT $2) AS d
+LEFT JOIN pulse.jobs c ON c.id = d.child_id;
 
 
 -- name: job_text :one

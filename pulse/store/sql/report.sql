@@ -5,14 +5,29 @@
 -- What:    complete the attempts that their workers still hold.   From/to: RUNNING -> COMPLETED
 -- Args:    $1 ids text, $2 attempts text, $3 workers text[], $4 results text[], $5 progress text[] (JSON or NULL; same length,
 --          sorted by id; the last two may be shorter: NULL), $6 now
--- Guard:   id, status, locked_by, attempts.   Returns: how many were completed; a missing one was stale: never repeat it.
+-- Guard:   id, status, locked_by, attempts; and no job waits for it, see complete_parents.
+-- Returns: how many were completed; a missing one was stale: never repeat it.
 --          Only if some are missing, completed_at_attempt finds out which: returning each id would cost a tenth of the
 --          statement, in the server and in the client.
 UPDATE pulse.jobs j
 SET status = 'COMPLETED', completed_at = coalesce($6, clock_timestamp()), locked_by = NULL, lease_until = NULL, ran_by = d.worker,
     result = d.result::jsonb, progress = coalesce(d.progress::jsonb, j.progress)
 FROM unnest($1::text::uuid[], $2::text::int[], $3::text[], $4::text[], $5::text[]) AS d(id, attempt, worker, result, progress)
-WHERE j.id BETWEEN d.id AND d.id AND j.status::text = 'RUNNING' AND j.locked_by = d.worker AND j.attempts = d.attempt;
+WHERE j.id BETWEEN d.id AND d.id AND j.status::text = 'RUNNING' AND j.locked_by = d.worker AND j.attempts = d.attempt AND j.is_parent IS NULL;
+
+
+-- name: complete_parents :one
+-- What:    the same for those of these jobs that others wait for; and what follows for the others.   From/to: RUNNING -> COMPLETED
+-- Args:    as complete_jobs.   Guard: as there, but for jobs with children; pulse.settle.   Returns: how many were completed.
+WITH done AS (
+    UPDATE pulse.jobs j
+    SET status = 'COMPLETED', completed_at = coalesce($6, clock_timestamp()), locked_by = NULL, lease_until = NULL, ran_by = d.worker,
+        result = d.result::jsonb, progress = coalesce(d.progress::jsonb, j.progress)
+    FROM unnest($1::text::uuid[], $2::text::int[], $3::text[], $4::text[], $5::text[]) AS d(id, attempt, worker, result, progress)
+    WHERE j.id BETWEEN d.id AND d.id AND j.status::text = 'RUNNING' AND j.locked_by = d.worker AND j.attempts = d.attempt AND j.is_parent
+    RETURNING j.id
+)
+SELECT p.done, pulse.settle(p.ids) FROM (SELECT count(*) AS done, array_agg(d.id) AS ids FROM done d) AS p;
 
 
 -- name: complete_and_forget :one
@@ -64,7 +79,8 @@ JOIN pulse.jobs j ON j.id BETWEEN d.id AND d.id AND j.status::text = 'COMPLETED'
 --          $6 delay_s float8[] (NULL: the back-off), $7 exit codes int[], $8 progress text[] (JSON or NULL), $9 stacks text[],
 --          $10 cpu_s float8[], $11 peak_rss_bytes bigint[] (same length, sorted by id), $12 now
 -- Guard:   id, status, locked_by, attempts; and for outcome lease_expired a lease that has lapsed by the database's clock.
---          For each dead letter and crash of a handler that asks for it a job is submitted here: if and only if it is one.
+--          For each dead letter and crash of a handler that asks for it a job is submitted here: if and only if it is one. Who waits
+--          for a dead letter is told by pulse.settle.
 -- Returns: id, attempt, new status, topic, priority, seconds until due, when that is (Unix), name and group (bytes: they may be corrupt);
 --          a missing one was stale.
 --          `silent` is written as lease_expired without a look at the lease: the worker was killed since, for its silence.
@@ -116,7 +132,7 @@ WITH ended AS (
     WHERE j.id BETWEEN e.id AND e.id AND j.status::text = 'RUNNING' AND j.locked_by = e.worker AND j.attempts = e.attempt
       AND (e.outcome <> 'lease_expired' OR j.lease_until < e.at)
     RETURNING j.id, j.attempts, j.status, j.name, j.topic, j.priority, greatest(j.next_run_at, j.run_after) AS due_at, j.started_at, j.progress, j.group_key, e.worker, e.outcome, e.error,
-              e.exit_code, e.at, e.delay_s, e.stack, e.cpu_s, e.peak_rss_bytes
+              e.exit_code, e.at, e.delay_s, e.stack, e.cpu_s, e.peak_rss_bytes, j.is_parent
 ), history AS (
     INSERT INTO pulse.attempts (job_id, attempt, worker, started_at, ended_at, outcome, error, exit_code, progress, stack,
                                 cpu_s, peak_rss_bytes)
@@ -134,11 +150,14 @@ WITH ended AS (
                                (CASE WHEN c.outcome = 'crashed' THEN h.on_crash END)) AS event(name)
     WHERE event.name IS NOT NULL
       AND EXISTS (SELECT FROM pulse.handlers WHERE on_dead_letter IS NOT NULL OR on_crash IS NOT NULL)
+), settled AS (
+    SELECT CASE WHEN p.ids IS NOT NULL THEN pulse.settle(p.ids) END
+    FROM (SELECT array_agg(c.id) AS ids FROM changed c WHERE c.is_parent AND c.status = 'DEAD_LETTERED') AS p
 )
 SELECT uuid_send(id) AS id, attempts, status::text AS status, topic, priority, delay_s, date_part('epoch', due_at) AS due_s,
        textsend(name) AS name, textsend(group_key) AS group_key
 FROM changed
-WHERE (SELECT true FROM events);
+WHERE (SELECT true FROM events) AND (SELECT true FROM settled);
 
 
 -- name: ended_at_attempt :many

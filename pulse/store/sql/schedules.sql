@@ -183,7 +183,10 @@ WITH due AS (
     UPDATE pulse.jobs j
     SET status = 'CANCELED', completed_at = coalesce($9, clock_timestamp()), locked_by = NULL, lease_until = NULL
     FROM old o WHERE j.id = o.id AND j.status::text IN ('PENDING', 'RETRYING', 'RUNNING')
-    RETURNING j.id, o.schedule_id, j.completed_at
+    RETURNING j.id, o.schedule_id, j.completed_at, j.is_parent
+), settled AS (
+    SELECT CASE WHEN p.ids IS NOT NULL THEN pulse.settle(p.ids) END
+    FROM (SELECT array_agg(c.id) AS ids FROM canceled c WHERE c.is_parent) AS p
 ), history AS (
     INSERT INTO pulse.attempts (job_id, attempt, worker, started_at, ended_at, outcome, progress)
     SELECT o.id, o.attempts, o.locked_by, o.started_at, c.completed_at, 'canceled', o.progress
@@ -192,7 +195,7 @@ WITH due AS (
 )
 SELECT uuid_send(m.id) AS id, m.verdict, NULL::text AS topic, NULL::smallint AS priority, NULL::bytea AS canceled FROM moved m
 UNION ALL SELECT uuid_send(p.schedule_id), NULL, p.topic, p.priority, NULL FROM put p
-UNION ALL SELECT uuid_send(c.schedule_id), NULL, NULL, NULL, uuid_send(c.id) FROM canceled c;
+UNION ALL SELECT uuid_send(c.schedule_id), NULL, NULL, NULL, uuid_send(c.id) FROM canceled c WHERE (SELECT true FROM settled);
 
 
 -- name: limit_key_wait :exec

@@ -49,7 +49,7 @@ ORDER BY l.id;
 -- What:    dead-letter jobs that were not started in time.   From/to: PENDING, RETRYING -> DEAD_LETTERED
 -- Args:    $1 limit int, $2 now
 -- Guard:   status and expires_at, not set aside, under SKIP LOCKED (what is being claimed or canceled now is looked at again a second later),
---          and status again in the UPDATE.
+--          and status again in the UPDATE; pulse.settle for those that wait for them.
 -- Returns: id, name, topic, when it should have started, as the first line of last_error says it (the last three are bytes:
 --          they may be corrupt). Their history gets an attempt 0, which stands for no attempt.
 --          The partial index holds only jobs that may expire, so all others cost nothing.
@@ -65,7 +65,7 @@ WITH late AS (
         last_error = format('expired: not started by %sZ', to_char(j.expires_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS'))
                      || coalesce(E'\nthe last error was: ' || left(j.last_error, 60000), '')
     FROM late l WHERE j.id BETWEEN l.id AND l.id AND j.status::text IN ('PENDING', 'RETRYING')
-    RETURNING j.id, j.name, j.topic, j.priority, j.completed_at, j.last_error, j.progress
+    RETURNING j.id, j.name, j.topic, j.priority, j.completed_at, j.last_error, j.progress, j.is_parent
 ), history AS (
     INSERT INTO pulse.attempts (job_id, attempt, ended_at, outcome, error, progress)
     SELECT c.id, 0, c.completed_at, 'expired', c.last_error, c.progress FROM changed c
@@ -74,10 +74,13 @@ WITH late AS (
     SELECT count(pulse.submit(h.on_dead_letter, pulse.event_args(c.id, c.name, c.topic, 0, 'expired', c.last_error),
                               topic => c.topic, priority => c.priority))
     FROM changed c JOIN pulse.handlers h ON h.name = c.name AND h.on_dead_letter IS NOT NULL
+), settled AS (
+    SELECT CASE WHEN p.ids IS NOT NULL THEN pulse.settle(p.ids) END
+    FROM (SELECT array_agg(c.id) AS ids FROM changed c WHERE c.is_parent) AS p
 )
 SELECT uuid_send(id) AS id, textsend(name) AS name, textsend(topic) AS topic, textsend(split_part(last_error, E'\n', 1)) AS error
 FROM changed
-WHERE (SELECT true FROM events);
+WHERE (SELECT true FROM events) AND (SELECT true FROM settled);
 
 
 -- name: expired_jobs :many
@@ -166,3 +169,22 @@ WITH old AS (
     DELETE FROM pulse.audit a USING old o WHERE a.id = o.id RETURNING a.id
 )
 SELECT count(*) AS gone FROM gone;
+
+
+-- name: settle_forgotten :one
+-- What:    settle dependencies on jobs that have ended, and that nobody has settled: SQL that is not pulse's, a transaction with an old
+--          snapshot.
+-- Args:    $1 parent uuid, $2 child uuid (where the last step ended), $3 most dependencies to look at int
+-- Guard:   pulse.settle.   Returns: walked (how many were looked at), the last of them (parent, child), settled: how many jobs had been forgotten.
+WITH walked AS MATERIALIZED (
+    SELECT d.parent_id, d.child_id, d.is_over FROM pulse.dependencies d
+    WHERE (d.parent_id, d.child_id) > ($1, $2) ORDER BY d.parent_id, d.child_id LIMIT $3
+), forgotten AS MATERIALIZED (
+    SELECT array_agg(DISTINCT w.parent_id) AS ids FROM walked w
+    WHERE NOT w.is_over AND coalesce((SELECT p.completed_at IS NOT NULL FROM pulse.jobs p WHERE p.id = w.parent_id), true)
+), last AS (
+    SELECT w.parent_id, w.child_id FROM walked w ORDER BY w.parent_id DESC, w.child_id DESC LIMIT 1
+)
+SELECT (SELECT count(*) FROM walked) AS walked, (SELECT uuid_send(l.parent_id) FROM last l) AS parent, (SELECT uuid_send(l.child_id) FROM last l) AS child,
+    coalesce(cardinality(f.ids), 0) AS settled, pulse.settle(f.ids)
+FROM forgotten f;

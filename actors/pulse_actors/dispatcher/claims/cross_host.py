@@ -16,6 +16,7 @@ import anyio
 from pulse.errors import UnavailableError
 from pulse.store.store import Store
 
+RELEASED: Final = "released"  # says pulse.settle, when jobs that waited for others are due
 PAUSE_S: Final = 0.1  # between two notifications, and between two claims because of received ones
 
 
@@ -46,12 +47,14 @@ class CrossHostHints:
         A notification of work arrived.
 
         Args:
-            sender: The dispatcher; '' for a submit by SQL.
+            sender: The dispatcher; '' for a submit by SQL; RELEASED: no more often than commits end jobs.
             now_s: Monotonic clock.
 
         Returns:
             In how many seconds to look for it: at once, and again later, since others had to wait before they notify.
         """
+        if sender == RELEASED:
+            return [0.0]
         if sender == self._name or now_s < self._next_s:
             return []
         self._next_s = now_s + PAUSE_S

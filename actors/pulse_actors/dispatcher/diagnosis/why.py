@@ -41,7 +41,9 @@ def explain(job: StoredFacts, facts: JobFacts) -> list[Cause]:
         return [_set_aside(job, job.aside_since)]
     if job.status == "RUNNING":
         return [running(job, facts)]
-    if job.expires_at is not None and job.expires_at <= (job.now if job.held else max(job.now, job.next_run_at)):
+    if job.expires_at is not None and job.expires_at <= (
+        job.now if job.held or job.waiting_on else max(job.now, job.next_run_at)
+    ):
         return [_expires_first(job, job.expires_at)]
     rules = DUE if job.is_due or (job.was_given_back and not job.held) else NOT_DUE
     found = [reason for rule in rules if (reason := rule(job, facts)) is not None] or [_ready(job, facts)]
@@ -105,6 +107,18 @@ def _held(job: StoredFacts, _facts: JobFacts) -> Cause | None:
     last = job_id(job.last_job_id)
     text = f"It is held until an earlier job of its schedule has ended (overlap queue): {last}, {job.last_job_status}."
     return Cause("held", text + before, f"pulse ctl jobs why {last}", details=details)
+
+
+def _waits(job: StoredFacts, _facts: JobFacts) -> Cause | None:
+    if not job.waiting_on:
+        return None
+    named = ", ".join(map(job_id, job.waits_for))
+    more = ", …" if job.waiting_on > len(job.waits_for) else ""
+    text = f"It waits for {count(job.waiting_on, 'other job')} to end: {named}{more}."
+    if job.failed:
+        text += f" {count(job.failed, 'job')} that it waited for failed; it is to run all the same."
+    details = {"waiting_on": job.waiting_on, "waits_for": list(job.waits_for), "failed": job.failed}
+    return Cause("waits_for_jobs", text, f"pulse ctl jobs why {job_id(job.waits_for[0])}", details=details)
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +256,7 @@ def _earlier(_job: StoredFacts, facts: JobFacts) -> Cause | None:
 
 
 def _not_due(job: StoredFacts, _facts: JobFacts) -> Cause | None:
-    if job.is_due or job.held:
+    if job.is_due or job.held or job.waiting_on:
         return None
     when = moment(job.next_run_at, job.now)
     details: dict[str, object] = {"next_run_at": job.next_run_at, "attempt": job.attempts}
@@ -336,6 +350,7 @@ DUE: Final[Sequence[Rule]] = (
 )
 NOT_DUE: Final[Sequence[Rule]] = (
     _held,
+    _waits,
     _all_paused,
     _topic_paused,
     why_limits.limit_paused,

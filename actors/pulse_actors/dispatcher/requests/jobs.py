@@ -25,6 +25,7 @@ from pulse_actors.dispatcher.diagnosis.why import ACTIVE, explain
 from pulse_actors.dispatcher.writes.batcher import halve
 from pulse_actors.shared import identity as identities
 
+RELATIVES: Final = 100  # jobs that one waits for, and that wait for it, in the answer about that one
 NOTED_IDS: Final = 100  # ids in an audit entry; larger requests have a filter, or the operator has the list
 SET_ASIDE: Final = "set_aside"  # why a job was not changed: the database refuses it; it is set aside
 SOON_S: Final = 1.0  # due times that differ by less than clocks do count as now
@@ -86,7 +87,9 @@ async def get_job(on: RequestContext, body: protocol.ById) -> Answer:
     if job is None:
         raise no_such("job", body.id)
     host = on.services.host
-    return {"job": {**job, "hosts": {host.id: host.name}}}
+    has_relatives = job.pop("is_parent", None) is not None or job.get("waiting_on") is not None
+    relatives = await on.services.store.dependencies.of_job(body.id, RELATIVES) if has_relatives else {}
+    return {"job": {**job, **relatives, "hosts": {host.id: host.name}}}
 
 
 async def why_job(on: RequestContext, body: protocol.ById) -> Answer:

@@ -5,13 +5,18 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 import asyncpg
 import pytest
 
+from pulse.store.arguments import fence_columns
+from pulse.store.operators.dependencies import FIRST
+from pulse.store.rows import Completion, Fence
+from pulse.store.statements import STATEMENTS
+from pulse.store.store import Store
 from tests.support.store.helpers import WORKER, Sql, holding
 from tests.support.waiting import until_blocked
 
@@ -20,20 +25,56 @@ if TYPE_CHECKING:
 
 HELD: Final = "9999-12-30 00:00:00+00"
 PREVENTED: Final = "canceled: it waited for other jobs, and {} is {}"
-# What ends a job that waits, and the status that it has then; None: it is gone.
-ENDS: Final[Mapping[str, tuple[str, str | None]]] = {
-    "completed": (
-        "UPDATE pulse.jobs SET status = 'COMPLETED', completed_at = now(), attempts = 1 WHERE id = $1",
-        "COMPLETED",
-    ),
-    "canceled": ("UPDATE pulse.jobs SET status = 'CANCELED', completed_at = now() WHERE id = $1", "CANCELED"),
-    "dead": (
-        "UPDATE pulse.jobs SET status = 'DEAD_LETTERED', completed_at = now(), last_error = 'x' WHERE id = $1",
-        "DEAD_LETTERED",
-    ),
-    "deleted": ("DELETE FROM pulse.jobs WHERE id = $1", None),
-}
-COMPLETE: Final = ENDS["completed"][0]
+RUN: Final = f"""
+    UPDATE pulse.jobs SET status = 'RUNNING', attempts = 1, started_at = now(), lease_until = now(), locked_by = '{WORKER}'
+    WHERE id = ANY ($1)"""
+
+
+async def complete(connection: Sql, *jobs: UUID) -> None:
+    await connection.execute(RUN, jobs)
+    fences = fence_columns([Fence(one.bytes, 1, WORKER) for one in sorted(jobs)])
+    for name in ("complete_jobs", "complete_parents"):
+        await connection.execute(STATEMENTS[name].sql, *fences, [], [], None)
+
+
+async def complete_in_a_transaction(connection: Sql, job: UUID) -> None:
+    await connection.execute(RUN, [job])
+    await connection.execute("SELECT pulse.complete_attempt($1, 1, $2)", job, WORKER)
+
+
+async def cancel(connection: Sql, job: UUID) -> None:
+    await connection.execute(STATEMENTS["cancel_jobs"].sql, [job], None)
+
+
+async def fail(connection: Sql, job: UUID) -> None:
+    await connection.execute(RUN, [job])
+    rest = (["discarded"], ["x"], [None], [None], [None], [None], [None], [None], None)
+    await connection.execute(STATEMENTS["end_attempts"].sql, *fence_columns([Fence(job.bytes, 1, WORKER)]), *rest)
+
+
+async def retry(connection: Sql, job: UUID) -> None:
+    """It failed, and has not ended."""
+    await connection.execute(RUN, [job])
+    rest = (["error"], ["x"], [None], [None], [None], [None], [None], [None], None)
+    await connection.execute(STATEMENTS["end_attempts"].sql, *fence_columns([Fence(job.bytes, 1, WORKER)]), *rest)
+
+
+async def expire(connection: Sql, job: UUID) -> None:
+    await connection.execute("UPDATE pulse.jobs SET expires_at = now() - interval '1 s' WHERE id = $1", job)
+    await connection.execute(STATEMENTS["expire_jobs"].sql, 10, None)
+
+
+async def delete(connection: Sql, job: UUID) -> None:
+    await connection.execute("DELETE FROM pulse.jobs WHERE id = $1", job)
+
+
+End = Callable[[Sql, UUID], Coroutine[None, None, None]]
+# What ends a job, and the status that it has then; None: it is gone.
+ENDS: Final[Mapping[End, str | None]] = {
+    complete: "COMPLETED", complete_in_a_transaction: "COMPLETED", cancel: "CANCELED", fail: "DEAD_LETTERED",
+    expire: "DEAD_LETTERED", delete: None,
+}  # fmt: skip
+FAILED: Final = {"CANCELED", "DEAD_LETTERED"}
 
 
 async def submit(connection: Sql, *after: UUID, **options: object) -> UUID:
@@ -61,7 +102,7 @@ async def test_a_job_waits_for_all_others(connection: Sql) -> None:
     child = await submit(connection, *parents, delay_s=3600.0)
     for left, parent in zip((3, 2, 1), parents, strict=True):
         assert await state(connection, child) == ("PENDING", left, True)
-        await connection.execute(COMPLETE, parent)
+        await complete(connection, parent)
     assert await state(connection, child) == ("PENDING", 0, False)
     assert await value(connection, "next_run_at - submitted_at > '3590 s' AND run_after IS NULL", child)
 
@@ -69,27 +110,27 @@ async def test_a_job_waits_for_all_others(connection: Sql) -> None:
 async def test_it_is_due_when_it_is_released(connection: Sql) -> None:
     parent = await submit(connection)
     child = await submit(connection, parent)
-    await connection.execute(COMPLETE, parent)
+    await complete(connection, parent)
     assert await value(connection, "next_run_at BETWEEN submitted_at AND clock_timestamp()", child)
 
 
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("on_failure", [None, "cancel", "run"])
 @pytest.mark.parametrize("is_before", [True, False])
-async def test_however_a_job_ends(connection: Sql, end: str, on_failure: str | None, is_before: bool) -> None:
+async def test_however_a_job_ends(connection: Sql, end: End, on_failure: str | None, is_before: bool) -> None:
     """Before the submit of the child or after it: one that fails cancels it, unless it is to run all the same."""
-    sql, status = ENDS[end]
+    status = ENDS[end]
     parent = await submit(connection)
     if is_before:
-        await connection.execute(sql, parent)
+        await end(connection, parent)
         if status is None:
             with pytest.raises(asyncpg.ForeignKeyViolationError, match=f"wait for job {parent}, and there is no such"):
                 await submit(connection, parent)
             return
     child = await submit(connection, parent, on_failure=on_failure)
     if not is_before:
-        await connection.execute(sql, parent)
-    if status in {"COMPLETED", None} or on_failure == "run":
+        await end(connection, parent)
+    if status not in FAILED or on_failure == "run":
         assert await state(connection, child) == ("PENDING", 0, False)
     else:
         assert (await state(connection, child))[0] == "CANCELED"
@@ -102,7 +143,7 @@ async def test_a_cascade(connection: Sql) -> None:
     jobs = [first := await submit(connection)]
     for _ in range(1000):
         jobs.append(await submit(connection, jobs[-1]))
-    await connection.execute(ENDS["dead"][0], first)
+    await fail(connection, first)
     rows = await connection.fetch("SELECT id, last_error FROM pulse.jobs WHERE status = 'CANCELED'")
     errors = {row["id"]: row["last_error"] for row in rows}
     assert errors.pop(jobs[1]) == PREVENTED.format(first, "DEAD_LETTERED")
@@ -113,23 +154,21 @@ async def test_many_at_once(connection: Sql) -> None:
     """More than are settled at once; each child waits for two of them."""
     parents = [row[0] for row in await connection.fetch("SELECT pulse.submit('n') FROM generate_series(1, 1200)")]
     children = [await submit(connection, *pair) for pair in zip(parents[::2], parents[1::2], strict=True)]
-    await connection.execute(
-        "UPDATE pulse.jobs SET status = 'CANCELED', completed_at = now() WHERE id = $1", parents[0]
-    )
-    await connection.execute(COMPLETE.replace("= $1", "= ANY ($1)"), parents[1:])
+    await cancel(connection, parents[0])
+    await complete(connection, *parents[1:])
     assert [await state(connection, child) for child in children] == [
         ("CANCELED", 0, False), *[("PENDING", 0, False)] * 599,
     ]  # fmt: skip
 
 
 @pytest.mark.parametrize("end", ENDS)
-async def test_a_job_ends_before_the_other_transaction_commits(connection: Sql, dsn: str, end: str) -> None:
+async def test_a_job_ends_before_the_other_transaction_commits(connection: Sql, dsn: str, end: End) -> None:
     """The statement that ends it cannot see the child: the commit of the child sees the end."""
     parent = await submit(connection)
     async with holding(dsn, "SELECT pulse.submit('child', after => $1)", [parent]):
-        await connection.execute(ENDS[end][0], parent)
+        await end(connection, parent)
     row = await connection.fetchrow("SELECT status::text, waiting_on FROM pulse.jobs WHERE name = 'child'")
-    assert tuple(row or ()) == ("CANCELED" if end in {"canceled", "dead"} else "PENDING", 0)
+    assert tuple(row or ()) == ("CANCELED" if ENDS[end] in FAILED else "PENDING", 0)
 
 
 @pytest.mark.parametrize("is_parent", [True, False])
@@ -145,7 +184,7 @@ async def test_the_other_transaction_commits_before_the_end_of_the_job(
     try:
         transaction = ender.transaction()
         await transaction.start()
-        await ender.execute(COMPLETE, parent)
+        await complete(ender, parent)
         other = await asyncpg.connect(dsn)
         try:
             task = asyncio.create_task(submit(other, parent))
@@ -158,7 +197,7 @@ async def test_the_other_transaction_commits_before_the_end_of_the_job(
         await ender.close(timeout=5)
     assert await state(connection, child) == ("PENDING", 0 if commits else 1, not commits)
     if not commits:
-        await connection.execute(COMPLETE, parent)
+        await complete(connection, parent)
         assert await state(connection, child) == ("PENDING", 0, False)
 
 
@@ -172,7 +211,7 @@ async def test_the_end_waits_for_a_commit_that_joins(connection: Sql, dsn: str) 
         await transaction.start()
         child = await submit(other, parent)
         await other.execute("SET CONSTRAINTS ALL IMMEDIATE")  # as the commit does
-        task = asyncio.create_task(connection.execute(COMPLETE, parent))
+        task = asyncio.create_task(complete(connection, parent))
         watch = await asyncpg.connect(dsn)
         try:
             await until_blocked(watch, by=other.get_server_pid())
@@ -192,16 +231,16 @@ async def test_a_rolled_back_end_changes_nothing(connection: Sql) -> None:
     async with connection.transaction():
         savepoint = connection.transaction()
         await savepoint.start()
-        await connection.execute(COMPLETE, parent)
+        await complete(connection, parent)
         await savepoint.rollback()
-        await connection.execute(COMPLETE, other)
+        await complete(connection, other)
     assert await state(connection, child) == ("PENDING", 1, True)
 
 
 async def test_in_one_call(connection: Sql) -> None:
     """Each may wait for those before it, which this call makes; a dead one that was there cancels what follows."""
     dead = await submit(connection)
-    await connection.execute(ENDS["dead"][0], dead)
+    await fail(connection, dead)
     a, b, c, d = (UUID(int=number) for number in range(1, 5))
     jobs: list[dict[str, Any]] = [
         {"id": str(a), "name": "n"}, {"id": str(b), "name": "n", "after": [str(a), str(a)]},
@@ -241,7 +280,7 @@ async def test_a_unique_job_that_waits(connection: Sql) -> None:
     child = await submit(connection, parent, unique_key="k")
     assert await submit(connection, other, unique_key="k", on_conflict="replace", delay_s=3600.0) == child
     assert await state(connection, child) == ("PENDING", 1, True)
-    await connection.execute(COMPLETE, parent)
+    await complete(connection, parent)
     assert await value(connection, "next_run_at - submitted_at > '3590 s'", child)
 
 
@@ -276,13 +315,63 @@ async def test_what_is_deleted_takes_its_dependencies_along(connection: Sql) -> 
     child = await submit(connection, parent)
     await connection.execute("DELETE FROM pulse.jobs WHERE id = $1", child)
     assert await connection.fetchval("SELECT count(*) FROM pulse.dependencies") == 0
-    await connection.execute(COMPLETE, parent)
+    await complete(connection, parent)
 
 
-async def test_a_handler_completes_it_in_its_own_transaction(connection: Sql) -> None:
+async def test_a_retry_is_no_end(connection: Sql) -> None:
     parent = await submit(connection)
     child = await submit(connection, parent)
-    running = f"status = 'RUNNING', attempts = 1, started_at = now(), lease_until = now(), locked_by = '{WORKER}'"
-    await connection.execute(f"UPDATE pulse.jobs SET {running} WHERE id = $1", parent)
-    await connection.execute("SELECT pulse.complete_attempt($1, 1, $2)", parent, WORKER)
+    await retry(connection, parent)
+    assert await state(connection, child) == ("PENDING", 1, True)
+
+
+async def test_a_schedule_cancels_what_it_held(connection: Sql) -> None:
+    """That somebody waited for."""
+    schedule = await connection.fetchval("SELECT pulse.create_schedule('n', every_s => 60)")
+    parent = await submit(connection)
+    held = f"schedule_id = $1, next_run_at = '{HELD}'"
+    await connection.execute(f"UPDATE pulse.jobs SET {held} WHERE id = $2", schedule, parent)
+    child = await submit(connection, parent)
+    await connection.execute("SELECT pulse.delete_schedule($1)", schedule)
+    assert (await state(connection, child))[0] == "CANCELED"
+
+
+async def test_what_nobody_has_settled(connection: Sql, store: Store) -> None:
+    """Somebody's own SQL ended a job: the watchdog sees it when it comes to that, step by step, and begins again."""
+    parents = sorted([await submit(connection) for _ in range(3)])
+    children = [await submit(connection, parent) for parent in parents]
+    ended = "UPDATE pulse.jobs SET status = 'CANCELED', completed_at = now() WHERE id = ANY ($1)"
+    await connection.execute(ended, parents[1:])
+    assert (first := await store.dependencies.settle_forgotten(FIRST, 1)).settled == 0
+    assert (second := await store.dependencies.settle_forgotten(first.after, 1)).settled == 1
+    assert [(await state(connection, child))[0] for child in children] == ["PENDING", "CANCELED", "PENDING"]
+    assert await store.dependencies.settle_forgotten(second.after, 5) == (FIRST, 1)
+    assert (await state(connection, children[2]))[0] == "CANCELED"
+
+
+async def test_children_are_kept_waiting_by_an_operators_retry(connection: Sql) -> None:
+    """A child that was canceled waits again for what has not ended; what was lost meanwhile it does not wait for."""
+    failed, parent = await submit(connection), await submit(connection)
+    child = await submit(connection, failed, parent)
+    await fail(connection, failed)
+    assert await state(connection, child) == ("CANCELED", 1, True)
+    await connection.execute(STATEMENTS["retry_jobs"].sql, [child], None)
+    assert await state(connection, child) == ("PENDING", 1, True)
+    await complete(connection, parent)
     assert await state(connection, child) == ("PENDING", 0, False)
+
+
+async def test_retention_keeps_what_a_child_may_read(connection: Sql, store: Store) -> None:
+    """Until the child has ended, by itself or by retention; also of a topic that keeps nothing."""
+    kept, gone = await submit(connection), await submit(connection)
+    child = await submit(connection, kept)
+    await connection.execute(RUN, [kept, gone])
+    completions = [Completion(one.bytes, 1, WORKER, None) for one in (kept, gone)]
+    assert await store.complete(completions, keep=False) == {(one.bytes, 1) for one in (kept, gone)}
+    assert await state(connection, kept) == ("COMPLETED", None, False)
+    await store.forget(bytes(16), 100, 0.0, 0.0)
+    assert await connection.fetchval("SELECT count(*) FROM pulse.jobs") == 2
+    await cancel(connection, child)
+    await store.forget(bytes(16), 100, 0.0, 0.0)
+    assert await connection.fetchval("SELECT count(*) FROM pulse.jobs") == 0
+    assert await connection.fetchval("SELECT count(*) FROM pulse.dependencies") == 0
