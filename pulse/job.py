@@ -195,8 +195,8 @@ class Job:
         unique_until: Which of the two, ``start`` or ``end``; None: another job may have the key, since an operator has
             retried this one.
         waiting_on: How many jobs have not ended, of those that it was to wait for; None: it was to wait for none.
-        parents: The jobs that it waits for, or was to wait for, a hundred at most of ``parents_total``; ``children``: those
-            that wait for it. Filled as ``history`` is.
+        parents: The jobs that it waits for, or was to wait for, a hundred at most of ``parents_total``;
+            ``children``: those that wait for it. Filled as ``history`` is.
         history: Every attempt that did not simply succeed, and completed ones before a retry, oldest first; filled by
             ``get`` and ``wait``.
         concealed: Whether args, result and progress are hidden, since the reader lacks the role ``client``.

@@ -76,6 +76,8 @@ def _entry(job: Mapping[str, Any]) -> str:
     entry["id"] = str(UUID(bytes=job["id"]))
     if "unique" in entry:
         entry["unique_key"] = entry.pop("unique")
+    if "after" in entry:
+        entry["after"] = [str(UUID(bytes=one)) for one in entry["after"]]
     for name in _TIMES:
         if name in entry:
             entry[name] = iso(entry[name])

@@ -31,6 +31,7 @@ from pulse.errors import BadRequestError, ConflictError, NotFoundError
 from pulse.job import Job, Status, keeps_unique_key
 from pulse.protocol import Assignment, SubmittedJob
 from pulse.protocol.answers import AttemptInfo, JobInfo
+from pulse.testing.dependencies import settle, wait_for
 from pulse.testing.recording import Recording
 from pulse.worker.execution.attempt import Attempt, StopReason
 from pulse.worker.execution.runner import interrupt
@@ -96,9 +97,11 @@ class MemoryJob:
         attempt: The attempt that runs, if one does.
         delays_s: The wait before each next try.
         error: What the last attempt raised.
+        waits_for: The jobs that have to end before it is due, and what it does if one fails.
     """
 
     def __init__(self, info: JobInfo) -> None:
+        self.waits_for: dict[bytes, str] = {}
         self.info = info
         self.recording = Recording()
         self.attempt: Attempt | None = None
@@ -186,17 +189,18 @@ class MemoryQueue:
 
         Raises:
             ConflictError: A job with such an id has another name, topic or args; or one has the unique key.
+            NotFoundError: A job that one is to wait for is not there.
         """
         before = dict(self._jobs), [(job, job.info) for job in self._jobs.values()]
         try:
-            return [self._add(self._made(one), one.on_conflict) for one in jobs]
-        except ConflictError:
+            return [self._add(self._made(one), one) for one in jobs]
+        except (ConflictError, NotFoundError):
             self._jobs, rows = before
             for job, info in rows:
                 job.info = info
             raise
 
-    def _add(self, new: MemoryJob, on_conflict: str | None) -> bytes:
+    def _add(self, new: MemoryJob, submitted: SubmittedJob) -> bytes:
         """Add *new* unless it is there, or its key belongs to another job; returns the id of whichever it is."""
         key, old = new.info.unique_key, self._jobs.get(new.info.id)
         if old is not None:
@@ -205,7 +209,9 @@ class MemoryQueue:
                 raise ConflictError("a job with this id exists, with another name, topic or args")
             return new.info.id
         holder = next((job for job in self._jobs.values() if job.holds(key)), None)
+        on_conflict = submitted.on_conflict
         if holder is None:
+            wait_for(self._jobs, new, submitted, self.now_s())
             self._jobs[new.info.id] = new
             return new.info.id
         holder_id, is_other = UUID(bytes=holder.info.id), holder.info.name != new.info.name
@@ -305,6 +311,7 @@ class MemoryQueue:
             entry = _entry(info, info.attempts, "canceled", now_s, None)
             job.info = replace(info, history=[*info.history, entry])
         job.info = replace(job.info, status="CANCELED", completed_at=now_s, locked_by=None, lease_until=None)
+        settle(self._jobs, job, now_s)
         return True
 
     def lose_lease(self, job: MemoryJob) -> None:
@@ -321,7 +328,8 @@ class MemoryQueue:
         interrupt(running)
 
     def _is_due(self, job: MemoryJob, now_s: float) -> bool:
-        return job.info.status in _WAITING and (job.info.next_run_at or 0.0) <= now_s and self.handler(job) is not None
+        waits = job.info.status in _WAITING and not job.waits_for
+        return waits and (job.info.next_run_at or 0.0) <= now_s and self.handler(job) is not None
 
     def _made(self, new: SubmittedJob) -> MemoryJob:
         now_s, handler = self.now_s(), self._handlers.get(new.name)
@@ -351,6 +359,7 @@ class MemoryQueue:
             job.info, status="COMPLETED", result=result, completed_at=now_s, ran_by=WORKER, locked_by=None,
             lease_until=None, progress=_newest(job),
         )  # fmt: skip
+        settle(self._jobs, job, now_s)
 
     def _end(
         self,
@@ -380,6 +389,8 @@ class MemoryQueue:
             info, uncharged=uncharged, last_error=error or info.last_error, history=[*info.history, entry],
             locked_by=None, lease_until=None, **changes,
         )  # fmt: skip
+        if dead:
+            settle(self._jobs, job, now_s)
         event = handler.events.get("on_dead_letter") if handler is not None and dead else None
         if event is not None:
             args = _event_args(info, entry)

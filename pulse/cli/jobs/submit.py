@@ -42,6 +42,8 @@ class SubmitOptions(TypedDict):
     unique: str | None
     unique_until: str | None
     on_conflict: str | None
+    after: tuple[bytes, ...]
+    on_failure: str | None
 
 
 @click.command(
@@ -50,6 +52,7 @@ class SubmitOptions(TypedDict):
         "pulse ctl submit report --delay 2h30m",
         "pulse ctl submit report --at 2030-01-31T06:00:00+01:00",
         "pulse ctl submit index '{\"doc\": 42}' --unique doc:42 --unique-until start",
+        "pulse ctl submit report --after 0190163d-8694-739b-aea5-966c26f8ad91 --on-failure run",
         "jq -c '{path: .file}' files.json | pulse ctl submit resize - --topic images",
     )
 )
@@ -78,6 +81,15 @@ class SubmitOptions(TypedDict):
     show_default="skip",
     help="If another job has it: print its id; or give it these args and times, if it waits; or fail.",
 )
+@click.option(
+    "--after", type=ID, multiple=True, metavar="UUID", help="Wait until this job has ended; may be given again."
+)
+@click.option(
+    "--on-failure",
+    type=click.Choice(["cancel", "run"]),
+    show_default="cancel",
+    help="If such a job fails or is canceled: cancel this one, too, or run it all the same.",
+)
 @click.option("--id", "job_id", type=ID, metavar="UUID", help="Submit under this id; repeating it does no harm.")
 @click.option("--json", "as_json", is_flag=True, help='Print {"ids": [...]} instead of one id per line.')
 def submit(name: str, args: str, job_id: bytes | None, *, as_json: bool, **options: Unpack[SubmitOptions]) -> None:
@@ -94,6 +106,8 @@ def submit(name: str, args: str, job_id: bytes | None, *, as_json: bool, **optio
         raise click.UsageError("--expires-in and --expires-at cannot be given together; one of them is allowed.")
     if options["unique"] is None and (options["unique_until"] is not None or options["on_conflict"] is not None):
         raise click.UsageError("--unique-until and --on-conflict are allowed with --unique only.")
+    if options["on_failure"] is not None and not options["after"]:
+        raise click.UsageError("--on-failure is allowed with --after only.")
     if options["topic"] is not None and not as_json:
         warn_of_topic(options["topic"], if_similar=True)
     if args != "-":
@@ -130,6 +144,8 @@ def job_body(name: str, args: str, options: SubmitOptions, job_id: bytes | None 
         "unique": options["unique"],
         "unique_until": options["unique_until"],
         "on_conflict": options["on_conflict"],
+        "after": list(options["after"]) or None,
+        "on_failure": options["on_failure"],
         "id": uuid7().bytes if job_id is None else job_id,
     }
     return {key: value for key, value in body.items() if value is not None}

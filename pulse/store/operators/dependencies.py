@@ -1,4 +1,4 @@
-"""Dependencies between jobs: who waits for whom, and what is settled late; else triggers settle them when a job ends."""
+"""Dependencies between jobs: who waits for whom, and what no statement has settled that ended a job."""
 
 from __future__ import annotations
 
@@ -33,10 +33,9 @@ class DependencyStore:
         self._pool = pool
 
     async def settle_forgotten(self, after: tuple[bytes, bytes], limit: int) -> Settled:
-        """Settle those of the next *limit* dependencies behind *after* whose jobs have ended; from the last on, all again."""
+        """Settle what has ended of the next *limit* dependencies behind *after*; behind the last one, begin again."""
         async with self._pool.connection() as connection, connection.transaction():
-            row = await connection.fetchrow(STATEMENTS["settle_forgotten"].sql, *uuids(after), limit)
-        assert row is not None
+            [row] = await connection.fetch(STATEMENTS["settle_forgotten"].sql, *uuids(after), limit)
         is_end = row["walked"] < limit
         return Settled(FIRST if is_end else (row["parent"], row["child"]), row["settled"])
 

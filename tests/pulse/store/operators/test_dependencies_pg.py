@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 HELD: Final = "9999-12-30 00:00:00+00"
 PREVENTED: Final = "canceled: it waited for other jobs, and {} is {}"
 RUN: Final = f"""
-    UPDATE pulse.jobs SET status = 'RUNNING', attempts = 1, started_at = now(), lease_until = now(), locked_by = '{WORKER}'
+    UPDATE pulse.jobs
+    SET status = 'RUNNING', attempts = 1, started_at = now(), lease_until = now(), locked_by = '{WORKER}'
     WHERE id = ANY ($1)"""
 
 
