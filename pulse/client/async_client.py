@@ -241,13 +241,25 @@ class AsyncClient:
         """A page of jobs, newest first; see ``JobFilters``: status, topic, error, older_s, limit, after ..."""
         return await self._ask(requests.list_jobs(filters))
 
-    async def cancel(self, *job_ids: IdLike) -> Changed:
-        """Cancel jobs: those that wait never start, those that run are stopped."""
-        return await self._ask(requests.cancel(job_ids))
+    async def cancel(self, *job_ids: IdLike, with_dependents: bool = False) -> Changed:
+        """
+        Cancel jobs: those that wait never start, those that run are stopped.
 
-    async def retry(self, *job_ids: IdLike) -> Changed:
-        """Run completed, canceled or dead jobs again, with a fresh budget."""
-        return await self._ask(requests.retry(job_ids))
+        Args:
+            job_ids: Which.
+            with_dependents: And all that wait for them, directly or not, also those that would run all the same.
+        """
+        return await self._ask(requests.cancel(job_ids, with_dependents=with_dependents))
+
+    async def retry(self, *job_ids: IdLike, with_dependents: bool = False) -> Changed:
+        """
+        Run completed, canceled or dead jobs again, with a fresh budget.
+
+        Args:
+            job_ids: Which.
+            with_dependents: And those that were canceled because of them, directly or not: they wait again.
+        """
+        return await self._ask(requests.retry(job_ids, with_dependents=with_dependents))
 
     async def delete(self, *job_ids: IdLike) -> Changed:
         """Remove completed, canceled or dead jobs, with their history."""

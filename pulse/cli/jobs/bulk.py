@@ -109,7 +109,7 @@ def change(action: BulkAction, words: Sequence[IdWord], filters: Mapping[str, ob
                 _ask_again(client, job_ids)
             changed, failure = _apply(client, action, job_ids, options.more)
             _tell_each(action, changed, as_json=options.as_json)
-            _conclude(changed, failure, asked=len(job_ids))
+            _conclude(changed, failure, asked=len({*job_ids, *changed.done}))  # dependents are done, too
             return
         wanted = {"status": list(action.by_default), **filters}
         found = _find(client, wanted)

@@ -33,7 +33,7 @@ SELECT uuid_send(t.id) AS id, t.attempts, t.locked_by FROM target t JOIN changed
 --          not ended, it waits for them again. The run of a completed job goes into the history. It takes no unique key, since another job may have it: the key stays to be seen, and keeps nothing away.
 --          From/to: COMPLETED, DEAD_LETTERED, CANCELED -> PENDING
 -- Args:    $1 ids uuid[], $2 now
--- Guard:   status, locked in id order first and tested again in the UPDATE.   Returns: id, topic, priority, due time (Unix), group, whether it had completed.
+-- Guard:   status, locked in id order first and tested again in the UPDATE.   Returns: id, topic, priority, due time (Unix), group, whether it had completed, whether it waited for others or others for it.
 WITH target AS (
     SELECT j.id, j.status, j.attempts, j.ran_by, j.started_at, j.completed_at, j.progress FROM pulse.jobs j
     WHERE j.id = ANY ($1::uuid[]) AND j.status::text IN ('COMPLETED', 'DEAD_LETTERED', 'CANCELED')
@@ -51,7 +51,48 @@ SET status = 'PENDING', uncharged = j.attempts, crashes = 0, completed_at = NULL
     result = NULL, progress = NULL, checkpoint = NULL, ran_by = NULL, unique_until = NULL,
     expires_at = CASE WHEN j.expires_at > coalesce($2, clock_timestamp()) THEN j.expires_at END
 FROM target t WHERE j.id = t.id AND j.status::text IN ('COMPLETED', 'DEAD_LETTERED', 'CANCELED')
-RETURNING uuid_send(j.id) AS id, j.topic, j.priority, date_part('epoch', j.next_run_at) AS due_s, j.group_key, t.status = 'COMPLETED' AS had_completed;
+RETURNING uuid_send(j.id) AS id, j.topic, j.priority, date_part('epoch', j.next_run_at) AS due_s, j.group_key, t.status = 'COMPLETED' AS had_completed,
+    j.is_parent IS NOT NULL OR j.waiting_on IS NOT NULL AS has_relatives;
+
+
+-- name: dependents :many
+-- What:    the jobs that wait for some jobs, or have waited for them, and those that wait for these in turn.
+-- Args:    $1 ids uuid[], $2 most int.   Guard: none: reads.   Returns: ids, without those of $1.
+WITH RECURSIVE tree (id) AS (
+    SELECT r.id FROM unnest($1::uuid[]) AS r(id)
+    UNION
+    SELECT d.child_id FROM tree t
+    CROSS JOIN LATERAL (SELECT d.child_id FROM pulse.dependencies d WHERE d.parent_id = t.id) AS d
+)
+SELECT uuid_send(t.id) AS id FROM (SELECT t.id FROM tree t LIMIT $2 + cardinality($1::uuid[])) AS t
+EXCEPT SELECT uuid_send(r.id) FROM unnest($1::uuid[]) AS r(id);
+
+
+-- name: prevented_jobs :many
+-- What:    the jobs that were canceled because one of these had failed, or one that was canceled because of that; they are locked.
+--          Those that an operator canceled are not among them.
+-- Args:    $1 ids uuid[], $2 most int
+-- Guard:   status and reason, tested again under the lock; locked in id order.   Returns: ids.
+WITH RECURSIVE tree (id) AS (
+    SELECT r.id FROM unnest($1::uuid[]) AS r(id)
+    UNION
+    SELECT c.id FROM tree t
+    CROSS JOIN LATERAL (SELECT d.child_id FROM pulse.dependencies d WHERE d.parent_id = t.id AND d.on_failure = 'cancel') AS d
+    CROSS JOIN LATERAL (
+        SELECT c.id FROM pulse.jobs c
+        WHERE c.id = d.child_id AND c.status = 'CANCELED' AND c.last_error LIKE 'canceled: it waited for other jobs, and %') AS c
+)
+SELECT uuid_send(c.id) AS id FROM (SELECT t.id FROM (SELECT t.id FROM tree t LIMIT $2 + cardinality($1::uuid[])) AS t ORDER BY t.id) AS t
+CROSS JOIN LATERAL (
+    SELECT c.id FROM pulse.jobs c
+    WHERE c.id = t.id AND c.status = 'CANCELED' AND c.last_error LIKE 'canceled: it waited for other jobs, and %' FOR UPDATE) AS c;
+
+
+-- name: wait_again :many
+-- What:    let jobs that were just retried count again for those that wait for them, and wait again for what has not ended.
+-- Args:    $1 ids uuid[], $2 those of them that were canceled because another job had failed uuid[]
+-- Guard:   pulse.wait_again.   Returns: those that are PENDING still (another failed job may cancel one of $2 again), whether they are held.
+SELECT uuid_send(w.job_id) AS id, w.is_held FROM pulse.wait_again($1::uuid[], $2::uuid[]) AS w;
 
 
 -- name: delete_jobs :many

@@ -1,12 +1,19 @@
 -- Reading jobs: one, lists of them, and how many there are.
 
 
+-- fragment: wanted_at
+-- What:    when a job is due; of one that waits for others when it is to be, if they have ended by then.
+CASE WHEN j.waiting_on > 0 THEN coalesce(j.run_after, j.next_run_at) ELSE j.next_run_at END AS next_run_at,
+
+
 -- name: get_job :one
 -- What:    one job, all its columns, and its attempts that have a row of their own, oldest first, in one snapshot.
 -- Args:    $1 id uuid.   Guard: none: reads.
 -- Returns: the row, its history as an array of rows without names (those are in reading/jobs.py), or nothing.
 SELECT uuid_send(j.id) AS id, j.topic, j.name, j.args::text AS args, j.status::text AS status, j.priority, j.attempts, j.uncharged,
-    j.max_attempts, j.crashes, j.submitted_at, j.next_run_at, j.started_at, j.completed_at, j.occurrence, j.expires_at, j.timeout_s, j.locked_by,
+    j.max_attempts, j.crashes, j.submitted_at,
+    -- :include wanted_at
+    j.started_at, j.completed_at, j.occurrence, j.expires_at, j.timeout_s, j.locked_by,
     j.ran_by, j.lease_until, j.progress::text AS progress, j.result::text AS result, j.last_error, uuid_send(j.schedule_id) AS schedule_id,
     j.group_key, j.unique_key, j.unique_until, j.waiting_on, j.is_parent,
     ARRAY(
@@ -233,18 +240,22 @@ ORDER BY g.number DESC, g.newest DESC;
 -- name: jobs_by_ids :many
 -- What:    all columns of these jobs.   Args: $1 ids uuid[].   Guard: none: reads.   Returns: the rows, in no order.
 SELECT uuid_send(j.id) AS id, j.topic, j.name, j.args::text AS args, j.status::text AS status, j.priority, j.attempts, j.uncharged,
-    j.max_attempts, j.crashes, j.submitted_at, j.next_run_at, j.started_at, j.completed_at, j.occurrence, j.expires_at, j.timeout_s, j.locked_by,
+    j.max_attempts, j.crashes, j.submitted_at,
+    -- :include wanted_at
+    j.started_at, j.completed_at, j.occurrence, j.expires_at, j.timeout_s, j.locked_by,
     j.ran_by, j.lease_until, j.progress::text AS progress, j.result::text AS result, j.last_error, uuid_send(j.schedule_id) AS schedule_id,
-    j.group_key, j.unique_key, j.unique_until
+    j.group_key, j.unique_key, j.unique_until, j.waiting_on
 FROM pulse.jobs j WHERE j.id = ANY ($1::uuid[]);
 
 
 -- name: jobs_in_brief :many
 -- What:    the same without the long columns.   Args: $1 ids uuid[].   Guard: none: reads.   Returns: the rows, in no order.
 SELECT uuid_send(j.id) AS id, j.topic, j.name, j.status::text AS status, j.priority, j.attempts, j.uncharged,
-    j.max_attempts, j.crashes, j.submitted_at, j.next_run_at, j.started_at, j.completed_at, j.occurrence, j.expires_at, j.timeout_s, j.locked_by,
+    j.max_attempts, j.crashes, j.submitted_at,
+    -- :include wanted_at
+    j.started_at, j.completed_at, j.occurrence, j.expires_at, j.timeout_s, j.locked_by,
     j.ran_by, j.lease_until, uuid_send(j.schedule_id) AS schedule_id,
-    j.group_key, j.unique_key, j.unique_until
+    j.group_key, j.unique_key, j.unique_until, j.waiting_on
 FROM pulse.jobs j WHERE j.id = ANY ($1::uuid[]);
 
 

@@ -108,6 +108,8 @@ def timeline(job: JobInfo) -> Iterator[TimelineMoment]:
     waited_s = took_s(free_s, job.started_at)
     if job.status == "RUNNING":
         yield TimelineMoment(job.started_at, f"attempt {job.attempts} is running", "now", waited_s=waited_s)
+    elif job.held_back is not None:
+        yield TimelineMoment(None, job.held_back, "now")
     elif job.status in WAITING:
         yield TimelineMoment(job.next_run_at, "due", "now", note=f"attempt {job.attempts + 1} comes next")
     elif job.status == "COMPLETED":
@@ -124,6 +126,8 @@ def timeline(job: JobInfo) -> Iterator[TimelineMoment]:
 def _origin(job: JobInfo) -> str:
     if job.schedule_id is not None:
         return "by its schedule"
+    if job.waiting_on is not None:
+        return "to run after other jobs"
     late = job.next_run_at is not None and job.submitted_at is not None and not job.attempts
     return "to run later" if late and (job.next_run_at or 0) - (job.submitted_at or 0) > 1 else ""
 
