@@ -18,7 +18,7 @@ WHERE j.id BETWEEN d.id AND d.id AND j.status::text = 'RUNNING' AND j.locked_by 
 
 -- name: complete_parents :one
 -- What:    the same for those of these jobs that others wait for; and what follows for the others.   From/to: RUNNING -> COMPLETED
--- Args:    as complete_jobs.   Guard: as there, but for jobs with children; pulse.settle.   Returns: how many were completed.
+-- Args:    as complete_jobs.   Guard: id, status, locked_by, attempts; pulse.settle for the others.   Returns: how many were completed.
 WITH done AS (
     UPDATE pulse.jobs j
     SET status = 'COMPLETED', completed_at = coalesce($6, clock_timestamp()), locked_by = NULL, lease_until = NULL, ran_by = d.worker,
