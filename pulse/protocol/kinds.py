@@ -26,6 +26,7 @@ CLIENT_KINDS: Final[Mapping[str, type[Struct]]] = {
     "jobs.find": requests.JobsFind,
     "jobs.get": requests.ById,
     "jobs.why": requests.ById,
+    "jobs.graph": requests.ById,
     "jobs.cancel": requests.JobsWithDependents,
     "jobs.retry": requests.JobsWithDependents,
     "jobs.delete": requests.ByIds,

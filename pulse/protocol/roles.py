@@ -64,6 +64,7 @@ ACCESS_OF: Final[Mapping[str, Access]] = {
     "jobs.find": Access.VIEWER,
     "jobs.get": Access.VIEWER,
     "jobs.why": Access.VIEWER,
+    "jobs.graph": Access.VIEWER,
     "limits.declare": Access.WORKER,
     "schedules.list": Access.VIEWER,
     "schedules.find": Access.VIEWER,

@@ -3,7 +3,7 @@
 
 -- fragment: wanted_at
 -- What:    when a job is due; of one that waits for others when it is to be, if they have ended by then.
-CASE WHEN j.waiting_on > 0 THEN coalesce(j.run_after, j.next_run_at) ELSE j.next_run_at END AS next_run_at,
+CASE WHEN j.waiting_on > 0 AND j.run_after IS NOT NULL THEN j.run_after ELSE j.next_run_at END AS next_run_at,
 
 
 -- name: get_job :one
@@ -35,6 +35,32 @@ UNION ALL
 SELECT false, uuid_send(d.child_id), c.name, c.status::text, d.on_failure, d.is_over, d.total
 FROM (SELECT d.*, count(*) OVER () AS total FROM pulse.dependencies d WHERE d.parent_id = $1 ORDER BY d.is_over, d.child_id LIMIT $2) AS d
 LEFT JOIN pulse.jobs c ON c.id = d.child_id;
+
+
+-- name: job_graph :one
+-- What:    the graph that a job belongs to: all jobs that dependencies link with it, in whatever direction and however far.
+-- Args:    $1 id uuid, $2 most jobs int, $3 most dependencies int.   Guard: none: reads.
+-- Returns: ids, names and statuses (NULL: it was deleted), the nearest first; edges: pairs of places in these, of a parent and its child.
+WITH RECURSIVE graph (id) AS (
+    SELECT $1::uuid
+    UNION
+    SELECT n.id FROM graph g
+    CROSS JOIN LATERAL (
+        SELECT d.child_id AS id FROM pulse.dependencies d WHERE d.parent_id = g.id
+        UNION ALL
+        SELECT d.parent_id FROM pulse.dependencies d WHERE d.child_id = g.id) AS n
+), nodes AS MATERIALIZED (
+    SELECT g.id, (row_number() OVER () - 1)::int AS place FROM (SELECT g.id FROM graph g LIMIT $2) AS g
+), edges AS MATERIALIZED (
+    SELECT p.place AS parent, n.place AS child FROM nodes n
+    CROSS JOIN LATERAL (SELECT d.parent_id FROM pulse.dependencies d WHERE d.child_id = n.id) AS d
+    JOIN nodes p ON p.id = d.parent_id
+    ORDER BY n.place, p.place LIMIT $3
+)
+SELECT array_agg(uuid_send(n.id) ORDER BY n.place) AS ids, array_agg(j.name ORDER BY n.place) AS names,
+    array_agg(j.status ORDER BY n.place) AS statuses, ARRAY(SELECT ARRAY[e.parent, e.child] FROM edges e) AS edges
+FROM nodes n
+LEFT JOIN LATERAL (SELECT left(j.name, 100) AS name, j.status::text AS status FROM pulse.jobs j WHERE j.id = n.id LIMIT 1) AS j ON true;
 
 
 -- name: job_text :one

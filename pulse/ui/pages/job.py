@@ -15,8 +15,10 @@ from pulse.ops.bulk import ACTIONS, WAITING
 from pulse.ops.job_text import outcome_of, where
 from pulse.protocol import answers
 from pulse.protocol.answers import AttemptInfo, JobInfo
+from pulse.protocol.stats import JobGraph
 from pulse.ui.pages.common import ask, id_of, permit, site_of, trouble
 from pulse.ui.rendering import page
+from pulse.ui.view.graph import draw
 from pulse.ui.view.job_line import progress_of, took_s
 
 _TONES = {"released": "calm", "snoozed": "calm", "canceled": "calm", "completed": "good"}
@@ -62,6 +64,17 @@ async def show(request: Request) -> Response:
         "parts_of": [] if found.concealed else [(name, text) for name in shown if (text := getattr(found, name))],
     }
     return await page(request, "job.html", context)
+
+
+async def graph(request: Request) -> Response:
+    """All jobs that dependencies link with it."""
+    text = request.path_params["id"]
+    try:
+        answer = await ask(request, "jobs.graph", {"id": id_of(text)})
+        drawing = await asyncio.to_thread(draw, answers.read(JobGraph, answer))
+    except PulseError as error:
+        return await trouble(request, error)
+    return await page(request, "graph.html", {"drawing": drawing, "id": text})
 
 
 async def stack(request: Request) -> Response:

@@ -40,7 +40,9 @@ def test_what_changes_something_takes_more_than_a_viewer() -> None:
     reading = {
         kind
         for kind in ACCESS_OF
-        if kind.endswith((".list", ".count", ".errors", ".find", ".get", ".groups", ".why", ".preview", "status"))
+        if kind.endswith(
+            (".list", ".count", ".errors", ".find", ".get", ".groups", ".why", ".graph", ".preview", "status")
+        )
     }
     allowed = {kind for kind, needed in ACCESS_OF.items() if needed is Access.VIEWER}
     assert allowed == reading - {"audit.list"} | {"stats", "ping"}

@@ -27,6 +27,8 @@ from pulse_actors.dispatcher.writes.batcher import halve
 from pulse_actors.shared import identity as identities
 
 RELATIVES: Final = 100  # jobs that one waits for, and that wait for it, in the answer about that one
+GRAPH_JOBS: Final = 10_001  # of a graph in one answer, a tenth of a second of work; and dependencies between them
+GRAPH_EDGES: Final = 40_000
 DEPENDENTS: Final = 50_000  # that one request cancels or retries beside those that it names: seconds
 NOTED_IDS: Final = 100  # ids in an audit entry; larger requests have a filter, or the operator has the list
 SET_ASIDE: Final = "set_aside"  # why a job was not changed: the database refuses it; it is set aside
@@ -92,6 +94,15 @@ async def get_job(on: RequestContext, body: protocol.ById) -> Answer:
     has_relatives = job.pop("is_parent", None) is not None or job.get("waiting_on") is not None
     relatives = await on.services.store.dependencies.of_job(body.id, RELATIVES) if has_relatives else {}
     return {"job": {**job, **relatives, "hosts": {host.id: host.name}}}
+
+
+async def graph_of_job(on: RequestContext, body: protocol.ById) -> Answer:
+    """The jobs that dependencies link with one, and how."""
+    nodes, edges = await on.services.store.dependencies.graph(body.id, GRAPH_JOBS, GRAPH_EDGES)
+    if len(nodes) == 1 and nodes[0].name is None:
+        raise no_such("job", body.id)
+    is_all = len(nodes) < GRAPH_JOBS and len(edges) < GRAPH_EDGES
+    return {"jobs": [node._asdict() for node in nodes], "edges": edges, "is_all": is_all}
 
 
 async def why_job(on: RequestContext, body: protocol.ById) -> Answer:

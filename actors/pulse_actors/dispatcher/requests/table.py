@@ -247,6 +247,7 @@ REQUESTS: Final[Mapping[str, Handler]] = {
     "jobs.find": _handler(jobs.find_jobs),
     "jobs.get": _handler(jobs.get_job),
     "jobs.why": _handler(jobs.why_job),
+    "jobs.graph": _handler(jobs.graph_of_job),
     "jobs.cancel": _handler(jobs.cancel_jobs),
     "jobs.retry": _handler(jobs.retry_jobs),
     "jobs.delete": _handler(jobs.delete_jobs),
