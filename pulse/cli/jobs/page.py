@@ -93,7 +93,7 @@ def _relatives(job: JobInfo) -> Iterator[tuple[str, Cell]]:
         for place, one in enumerate(shown):
             style = STATUS_STYLES.get(one.status or "", "")
             name = "" if one.name is None else f"  {one.name}"
-            how = " (also if it fails)" if one.on_failure == "run" and label == "after" else ""
+            how = ", even if that fails" if one.on_failure == "run" and label == "after" else ""
             yield (
                 label if place == 0 else "",
                 foreign(f"{UUID(bytes=one.id)}  {one.status or 'deleted'}{name}{how}", style),
