@@ -330,7 +330,7 @@ def test_the_page_of_a_job(visit: Visit, client: pulse.Client, work: dict[str, s
 
 
 def test_a_graph_of_jobs(visit: Visit, client: pulse.Client, work: dict[str, str]) -> None:
-    """From a job to its graph, from there to another one; which is canceled with all that wait for it, and taken back."""
+    """From a job to its graph, and to another job there; that is canceled with all that wait for it, and taken back."""
     page = visit()
     page.goto(f"/jobs/{work['last']}")
     assert "waits for 4 other jobs to end" in page.locator(".line").inner_text()

@@ -55,6 +55,23 @@ def test_an_answer_that_cannot_be_read(request_: Request[Any], body: dict[str, o
     assert len(refused.value.message) < 400
 
 
+@pytest.mark.parametrize("ask", [requests.cancel, requests.retry])
+def test_jobs_with_their_dependents(ask: Callable[..., Request[Any]]) -> None:
+    """Only where it is wanted: a server of another version need not know it."""
+    assert sent(ask([JOB], with_dependents=True)).with_dependents
+    assert "with_dependents" not in ask([JOB]).body
+
+
+@pytest.mark.parametrize(("columns", "due"), [
+    ({"next_run_at": 253402128000.0}, None),
+    ({"next_run_at": 5.0, "waiting_on": 2}, datetime.fromtimestamp(5.0, UTC)),
+])  # fmt: skip
+def test_a_job_that_is_held(columns: dict[str, Any], due: datetime | None) -> None:
+    """Behind an earlier one of its schedule it has no time; behind others the time at which it is wanted."""
+    job = requests.get(JOB).understood({"job": {"id": JOB.bytes, "status": "PENDING", **columns}})
+    assert job.next_run_at == due
+
+
 def test_a_submit_always_has_ids() -> None:
     request = requests.submit([{"name": "a"}, {"name": resize, "args": {"path": "ä"}}])
     first, second = sent(request).jobs
