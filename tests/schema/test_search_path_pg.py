@@ -93,4 +93,4 @@ async def test_functions_put_into_the_schema_itself(own_database: str, connectio
     await connection.execute(";".join(made))
     for call in _CALLS:
         await connection.execute(call)
-    assert await connection.fetchval("SELECT count(*) FROM pulse.jobs") == 6
+    assert await connection.fetchval("SELECT count(*) FROM pulse.jobs") == 7
