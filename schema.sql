@@ -1276,7 +1276,7 @@ $$;
 -- What is deleted takes its dependencies along; whoever waits for it waits for it no longer. There is no such trigger for jobs that end: it
 -- would cost each claim, heartbeat and completion of all other jobs 4 %. The statements that end jobs settle that themselves.
 CREATE FUNCTION pulse.forget_dependencies() RETURNS trigger
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 BEGIN
     IF OLD.waiting_on IS NOT NULL THEN
         DELETE FROM pulse.dependencies d WHERE d.child_id = OLD.id;
