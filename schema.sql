@@ -1350,10 +1350,10 @@ BEGIN
 END
 $$;
 
--- Let jobs that an operator retries count again: whoever is still held waits for them, too, and they wait for what has not ended
--- of that which they were to wait for. `prevented` are those of them that were canceled because another job had failed: where one
--- of its other parents is still failed, that cancels it again. The caller's statement before this one has locked all of them, and set them to PENDING.
--- Returns those that are still PENDING.
+-- Let jobs that an operator retries count again: a child that is still held waits for them, too, and they wait for the parents of
+-- theirs that have not ended. `prevented` are the ones among them that were canceled because another job had failed: where
+-- one of their other parents is still failed, that cancels them again. The caller's statement before this one has locked all of them,
+-- and set them to PENDING. Returns those that are still PENDING.
 CREATE FUNCTION pulse.wait_again(retried uuid[], prevented uuid[]) RETURNS TABLE (job_id uuid, is_held boolean)
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$

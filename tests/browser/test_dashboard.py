@@ -65,13 +65,9 @@ def work(client: pulse.Client, whole: Whole) -> dict[str, str]:
     client.set_limit("letters", group_key="tenant-7", concurrency=0)
     for tenant in ("tenant-7", "tenant-8"):
         client.submit("mark", {}, topic="letters", group_key=tenant, delay_s=86400)
-    first = client.submit("mark", {}, topic="nightly", delay_s=86400)
-    parts = [client.submit("nap", {"seconds": 0}, topic="nightly", after=[first]) for _ in range(3)]
-    last = client.submit("mark", {}, topic="nightly", after=[*parts, failing], on_failure="run")
     until(lambda: len(client.jobs(status="DEAD_LETTERED").jobs) == 25, "the dead letters")
     until(lambda: client.get(failing).history, "an attempt")
-    ids = {"running": running, "failing": failing, "schedule": schedule.id, "last": last, "first": first}
-    return {name: str(one) for name, one in ids.items()}
+    return {"running": str(running), "failing": str(failing), "schedule": str(schedule.id)}
 
 
 def says(page: Page, text: str) -> None:
@@ -82,7 +78,6 @@ def test_every_page(visit: Visit, work: dict[str, str], picture: Picture) -> Non
     """Each answers in time, is clean for those who cannot see it, and fits a phone."""
     page = visit(color_scheme="light", viewport=WIDE)
     mine = (f"/jobs/{work['failing']}", f"/jobs/{work['running']}", f"/jobs/{work['running']}/stack",
-            f"/jobs/{work['last']}", f"/jobs/{work['first']}", f"/jobs/{work['last']}/graph",
             f"/schedules/{work['schedule']}", f"/schedules/{work['schedule']}/edit",
             f"/schedules/{work['schedule']}/delete")  # fmt: skip
     for number, path in enumerate((*PAGES, *mine)):
@@ -327,24 +322,6 @@ def test_the_page_of_a_job(visit: Visit, client: pulse.Client, work: dict[str, s
     page.click("#do-cancel")
     says(page, "1 job canceled")
     assert client.get(work["running"]).status == "CANCELED"
-
-
-def test_a_graph_of_jobs(visit: Visit, client: pulse.Client, work: dict[str, str]) -> None:
-    """From a job to its graph, and to another job there; that is canceled with all that wait for it, and taken back."""
-    page = visit()
-    page.goto(f"/jobs/{work['last']}")
-    assert "waits for 4 other jobs to end" in page.locator(".line").inner_text()
-    assert "9999" not in page.locator("main").inner_text()
-    page.click("#to-graph")
-    assert "6 jobs and 7 dependencies" in page.locator("main").inner_text()
-    page.locator(f".graph a[href='/jobs/{work['first']}']").click()
-    page.wait_for_url(f"**/jobs/{work['first']}")
-    page.click("#do-cancel-all")
-    says(page, "5 jobs canceled")
-    assert client.get(work["last"]).status == "CANCELED"
-    page.click("text=Undo: retry them")
-    says(page, "Undone")
-    assert client.get(work["last"]).waiting_on == 4
 
 
 def test_keys(visit: Visit, work: dict[str, str]) -> None:

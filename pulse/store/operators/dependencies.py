@@ -21,14 +21,6 @@ class Settled(NamedTuple):
     settled: int
 
 
-class Node(NamedTuple):
-    """A job of a graph; ``name`` and ``status`` None: it was deleted."""
-
-    id: bytes
-    name: str | None
-    status: str | None
-
-
 class DependencyStore:
     """
     The table of dependencies.
@@ -47,12 +39,12 @@ class DependencyStore:
         is_end = row["walked"] < limit
         return Settled(FIRST if is_end else (row["parent"], row["child"]), row["settled"])
 
-    async def graph(self, identity: bytes, nodes: int, edges: int) -> tuple[list[Node], list[list[int]]]:
+    async def graph(self, identity: bytes, nodes: int, edges: int) -> tuple[list[dict[str, object]], list[list[int]]]:
         """Up to *nodes* jobs of the graph that a job belongs to, and up to *edges* pairs of them, parent and child."""
         async with self._pool.connection() as connection:
             [row] = await connection.fetch(STATEMENTS["job_graph"].sql, *uuids([identity]), nodes, edges)
         found = zip(row["ids"], row["names"], row["statuses"], strict=True)
-        return [Node(*one) for one in found], row["edges"]
+        return [{"id": one, "name": name, "status": status} for one, name, status in found], row["edges"]
 
     async def of_job(self, identity: bytes, limit: int) -> dict[str, object]:
         """Up to *limit* jobs that one waits for, and as many that wait for it, as ``jobs.get`` shows them."""

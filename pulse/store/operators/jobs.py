@@ -94,7 +94,7 @@ class Operations(ABC):
 
         Args:
             retried: They were retried in this transaction.
-            prevented: Those of them that were canceled because another job had failed.
+            prevented: The ones among them that were canceled because another job had failed.
 
         Returns:
             Whether each is held, of those that still wait: others a job that is still failed has canceled again.

@@ -90,7 +90,7 @@ CROSS JOIN LATERAL (
 
 -- name: wait_again :many
 -- What:    let jobs that were just retried count again for those that wait for them, and wait again for what has not ended.
--- Args:    $1 ids uuid[], $2 those of them that were canceled because another job had failed uuid[]
+-- Args:    $1 ids uuid[], $2 the ones among them that were canceled because another job had failed uuid[]
 -- Guard:   pulse.wait_again.   Returns: those that are PENDING still (another failed job may cancel one of $2 again), whether they are held.
 SELECT uuid_send(w.job_id) AS id, w.is_held FROM pulse.wait_again($1::uuid[], $2::uuid[]) AS w;
 

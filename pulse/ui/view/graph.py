@@ -1,7 +1,7 @@
 """
 The graph of jobs that wait for each other, as SVG drawn on the server. Pure.
 
-Jobs stand in columns: each to the right of all that it waits for. Where there are too many, those of one depth, name
+The jobs are in columns, each to the right of all that it waits for. Where there are too many, those of one depth, name
 and status are drawn as one; then those of one name and status; then all but the most frequent of these.
 """
 
@@ -76,7 +76,8 @@ def draw(graph: JobGraph) -> GraphDrawing:
     svg = Markup(
         '<svg class="graph" width="{}" height="{}" viewBox="0 0 {} {}" role="group" aria-label="{}">{}{}</svg>'
     ).format(width, height, width, height, label, Markup("").join(lines), Markup("").join(boxes))
-    return GraphDrawing(svg, len(nodes), len(graph.jobs), len(graph.edges), graph.is_all)
+    jobs, dependencies = len(graph.jobs), len(graph.edges)
+    return GraphDrawing(svg, len(nodes), jobs=jobs, dependencies=dependencies, is_all=graph.is_all)
 
 
 def depths_of(jobs: int, edges: Sequence[tuple[int, int]]) -> list[int]:
@@ -115,7 +116,7 @@ def _nodes(graph: JobGraph, depths: Sequence[int]) -> tuple[list[_Node], list[in
         if key not in places:
             places[key] = len(nodes)
             name, status = ("others", "") if key is _OTHERS else kinds[one]
-            nodes.append(_Node(name, status, depths[one], []))
+            nodes.append(_Node(name, status, depth=depths[one], jobs=[]))
         node = nodes[places[key]]
         node.jobs.append(one)
         node.depth = min(node.depth, depths[one])

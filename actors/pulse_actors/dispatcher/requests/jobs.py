@@ -98,11 +98,10 @@ async def get_job(on: RequestContext, body: protocol.ById) -> Answer:
 
 async def graph_of_job(on: RequestContext, body: protocol.ById) -> Answer:
     """The jobs that dependencies link with one, and how."""
-    nodes, edges = await on.services.store.dependencies.graph(body.id, GRAPH_JOBS, GRAPH_EDGES)
-    if len(nodes) == 1 and nodes[0].name is None:
+    jobs, edges = await on.services.store.dependencies.graph(body.id, GRAPH_JOBS, GRAPH_EDGES)
+    if len(jobs) == 1 and jobs[0]["name"] is None:
         raise no_such("job", body.id)
-    is_all = len(nodes) < GRAPH_JOBS and len(edges) < GRAPH_EDGES
-    return {"jobs": [node._asdict() for node in nodes], "edges": edges, "is_all": is_all}
+    return {"jobs": jobs, "edges": edges, "is_all": len(jobs) < GRAPH_JOBS and len(edges) < GRAPH_EDGES}
 
 
 async def why_job(on: RequestContext, body: protocol.ById) -> Answer:
@@ -172,8 +171,8 @@ async def retry_jobs(on: RequestContext, body: protocol.JobsWithDependents) -> A
     """
     held = await _held_here(on, body.ids)
     async with on.acting() as store:
-        retried = await store.retry([job for job in body.ids if job not in held])
-        retried = await _with_relatives(store, retried, with_dependents=body.with_dependents)
+        named = await store.retry([job for job in body.ids if job not in held])
+        retried = await _with_relatives(store, named, with_dependents=body.with_dependents)
         await store.lift(list(retried))
         await _note(store, "jobs.retry", body, list(retried))
     _wake(on, (one.wake for one in retried.values() if one.wake is not None))
