@@ -20,6 +20,7 @@ class Waiting(Protocol):
 
     info: JobInfo
     waits_for: dict[bytes, str]
+    after: tuple[bytes, ...]
 
     @property
     def is_terminal(self) -> bool:
@@ -38,7 +39,8 @@ def wait_for(jobs: Mapping[bytes, Waiting], child: Waiting, submitted: Submitted
     if missing is not None:
         message = f"job {UUID(bytes=child.info.id)} is to wait for job {UUID(bytes=missing)}, and there is no such job"
         raise NotFoundError(message)
-    child.waits_for, child.info = parents, replace(child.info, waiting_on=len(parents) or None)
+    child.waits_for, child.after = parents, tuple(parents)
+    child.info = replace(child.info, waiting_on=len(parents) or None)
     for one in list(parents):
         if jobs[one].is_terminal:
             _tell(jobs, child, jobs[one], now_s)

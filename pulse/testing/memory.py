@@ -98,10 +98,12 @@ class MemoryJob:
         delays_s: The wait before each next try.
         error: What the last attempt raised.
         waits_for: The jobs that have to end before it is due, and what it does if one fails.
+        after: All that it has waited for.
     """
 
     def __init__(self, info: JobInfo) -> None:
         self.waits_for: dict[bytes, str] = {}
+        self.after: tuple[bytes, ...] = ()
         self.info = info
         self.recording = Recording()
         self.attempt: Attempt | None = None
@@ -175,6 +177,10 @@ class MemoryQueue:
         if found is None:
             raise NotFoundError("no such job")
         return found
+
+    def parents(self, job: MemoryJob) -> dict[str, object]:
+        """The body of the answer to jobs.parents: all of them, in the order of their ids."""
+        return {"jobs": [self._jobs[one].answer()["job"] for one in sorted(job.after) if one in self._jobs]}
 
     def handler(self, job: MemoryJob) -> Handler | None:
         """Its handler, if the app has it."""

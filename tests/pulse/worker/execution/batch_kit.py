@@ -15,7 +15,7 @@ from pulse.app.tracing import Tracing
 from pulse.logs import LOGGED
 from pulse.protocol import Assignment
 from pulse.worker.execution.attempt import Attempt
-from pulse.worker.execution.batch import Batch
+from pulse.worker.execution.batch import BatchCall
 from pulse.worker.execution.runner import make_runner
 
 Jobs = list[pulse.BatchJob[Any]]
@@ -79,7 +79,7 @@ class Scene:
     async def call(self, attempts: list[Attempt], meanwhile: Callable[[], object] = lambda: None) -> dict[int, Outcome]:
         """Call the handler for *attempts*; *meanwhile* is called as soon as it waits."""
         async with anyio.create_task_group() as group:
-            make_runner(self.office, group, 10, self.tracing, self.values).start(Batch(attempts))
+            make_runner(self.office, group, 10, self.tracing, self.values).start(BatchCall(attempts))
             await anyio.wait_all_tasks_blocked()
             meanwhile()
             with anyio.fail_after(10):
