@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
-from functools import partial
 from typing import Any, Final, TypeAlias
 
 from pulse.errors import HandlerError
@@ -34,16 +33,8 @@ class Parents:
     async def _all(self) -> list[Job]:
         return [job async for job in self]
 
-    async def __aiter__(self) -> AsyncIterator[Job]:
-        from anyio.to_thread import run_sync
-
-        after: str | None = None
-        while True:
-            jobs, after = await run_sync(partial(self._read, after), abandon_on_cancel=True)
-            for job in jobs:
-                yield job
-            if after is None:
-                return
+    def __aiter__(self) -> AsyncIterator[Job]:
+        return _Pages(self._read)
 
     def __iter__(self) -> Iterator[Job]:
         if _is_in_loop():
@@ -54,6 +45,28 @@ class Parents:
             yield from jobs
             if after is None:
                 return
+
+
+class _Pages(AsyncIterator[Job]):
+    """Goes through the pages; no generator, which would have to be closed if its loop is left early."""
+
+    def __init__(self, read: Callable[[str | None], ParentPage]) -> None:
+        self._read = read
+        self._page: Iterator[Job] = iter(())
+        self._after: str | None = None
+        self._is_last = False
+
+    async def __anext__(self) -> Job:
+        from anyio.to_thread import run_sync
+
+        while True:
+            job = next(self._page, None)
+            if job is not None:
+                return job
+            if self._is_last:
+                raise StopAsyncIteration
+            jobs, self._after = await run_sync(self._read, self._after, abandon_on_cancel=True)
+            self._page, self._is_last = iter(jobs), self._after is None
 
 
 def _is_in_loop() -> bool:

@@ -11,6 +11,7 @@ import msgspec
 
 import pulse
 from pulse.app.outcome import Outcome
+from pulse.app.parents import ParentPage
 from pulse.app.tracing import Tracing
 from pulse.logs import LOGGED
 from pulse.protocol import Assignment
@@ -53,6 +54,9 @@ class Office:
 
     def checkpointed(self, attempt: Attempt, text: str) -> None:
         self.checkpoints[number(attempt)] = text
+
+    def read_parents(self, attempt: Attempt, after: str | None) -> ParentPage:
+        raise NotImplementedError
 
 
 def number(attempt: Attempt) -> int:
