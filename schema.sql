@@ -1018,8 +1018,8 @@ BEGIN
 
     WITH given AS MATERIALIZED (
         SELECT coalesce(g.id, pulse.uuid7()) AS id, g.name, coalesce(g.args, '{}') AS args, g.topic, coalesce(g.priority, 0) AS priority,
-               coalesce(g.run_at, began + coalesce(g.delay_s, 0) * interval '1 second') AS run_at, g.max_attempts, g.timeout_s,
-               coalesce(g.expires_at, began + g.expires_in_s * interval '1 second') AS expires_at,
+               coalesce(g.run_at, began + coalesce(g.delay_s, 0) * interval '1 second') + (e.place - 1) * interval '1 microsecond' AS run_at,
+               g.max_attempts, g.timeout_s, coalesce(g.expires_at, began + g.expires_in_s * interval '1 second') AS expires_at,
                g.traceparent, g.group_key, e.place, e.job->>'unique_key' IS NULL AS is_plain,
                CASE WHEN waits THEN (SELECT nullif(count(DISTINCT a), 0)::int FROM unnest(g.after) AS a) END AS waiting_on
         FROM jsonb_array_elements(jobs) WITH ORDINALITY AS e(job, place)
@@ -1030,10 +1030,10 @@ BEGIN
         INSERT INTO pulse.jobs (id, name, topic, args, priority, next_run_at, max_attempts, timeout_s, expires_at, traceparent, group_key,
                                 waiting_on, run_after)
         SELECT g.id, g.name, coalesce(g.topic, h.topic, 'default'), g.args, g.priority,
-               CASE WHEN g.waiting_on > 0 THEN '9999-12-30 00:00+00' ELSE g.run_at + (g.place - 1) * interval '1 microsecond' END,
+               CASE WHEN g.waiting_on > 0 THEN '9999-12-30 00:00+00' ELSE g.run_at END,
                coalesce(g.max_attempts, h.max_attempts, t.max_attempts, (SELECT s.max_attempts FROM pulse.topics s WHERE s.topic = '')),
                coalesce(g.timeout_s, h.timeout_s, t.timeout_s, (SELECT s.timeout_s FROM pulse.topics s WHERE s.topic = '')), g.expires_at,
-               g.traceparent, g.group_key, g.waiting_on, CASE WHEN g.waiting_on > 0 THEN g.run_at + (g.place - 1) * interval '1 microsecond' END
+               g.traceparent, g.group_key, g.waiting_on, CASE WHEN g.waiting_on > 0 THEN g.run_at END
         FROM given g
         LEFT JOIN pulse.handlers h ON h.name = g.name
         LEFT JOIN pulse.topics t ON t.topic = coalesce(g.topic, h.topic, 'default')
@@ -1164,11 +1164,11 @@ BEGIN
             coalesce(submit.expires_at, clock_timestamp() + submit.expires_in_s * interval '1 second'), submit.traceparent,
             submit.group_key, submit.unique_key, submit.unique_until, submit.on_conflict, nullif(cardinality(parents), 0)) AS u;
         IF other.level_topic IS NOT NULL THEN
-            IF other.job_id = made AND parents IS NOT NULL THEN
+            PERFORM pulse.notify_work();
+            IF other.job_id = made AND cardinality(parents) > 0 THEN
                 PERFORM pulse.add_dependencies(array_fill(made, ARRAY[cardinality(parents)]), parents,
                     array_fill(submit.on_failure, ARRAY[cardinality(parents)]));
             END IF;
-            PERFORM pulse.notify_work();
         END IF;
         RETURN other.job_id;
     END IF;
@@ -1215,7 +1215,7 @@ CREATE TABLE pulse.dependencies (
     PRIMARY KEY (parent_id, child_id)
 ) WITH (fillfactor = 80);
 
-CREATE INDEX idx_dependencies_child ON pulse.dependencies (child_id);
+CREATE INDEX idx_dependencies_child ON pulse.dependencies (child_id);  -- for what a job waits for, and to delete it
 
 -- Settle the dependencies of jobs that have ended, and of those that are canceled because of that: a child whose last parent this was
 -- is due, one of a parent that failed is canceled with the reason, unless it is to run all the same. A parent that was deleted

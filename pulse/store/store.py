@@ -344,7 +344,7 @@ class Store(Operations, Defaults, Sweeps):
         fences = [completion[:2] for completion in completions]
         found = set(fences)
         if done != len(fences):
-            found = await self.completed_already(fences)
+            found = await self.completed_already(fences, of_parents=not keep)
             if not keep:
                 found |= await self._not_there(fences)
         if self._knowledge is not None:
@@ -356,11 +356,13 @@ class Store(Operations, Defaults, Sweeps):
         there = await self.named([job for job, _ in fences])
         return {fence for fence in fences if fence[0] not in there}
 
-    async def completed_already(self, fences: Sequence[tuple[bytes, int]]) -> set[tuple[bytes, int]]:
-        """Which of these attempts are the ones that completed their jobs."""
+    async def completed_already(
+        self, fences: Sequence[tuple[bytes, int]], *, of_parents: bool = False
+    ) -> set[tuple[bytes, int]]:
+        """Which of these attempts completed their jobs; *of_parents*: only of jobs that others wait for."""
         async with self.hot.connection() as connection:
             rows = await connection.fetch(_sql("completed_at_attempt"), *pair_columns(fences))
-        return {(row["id"], row["attempts"]) for row in rows}
+        return {(row["id"], row["attempts"]) for row in rows if row["is_parent"] or not of_parents}
 
     async def end(
         self,

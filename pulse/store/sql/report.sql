@@ -18,7 +18,7 @@ WHERE j.id BETWEEN d.id AND d.id AND j.status::text = 'RUNNING' AND j.locked_by 
 
 -- name: complete_parents :one
 -- What:    the same for those of these jobs that others wait for; and what follows for the others.   From/to: RUNNING -> COMPLETED
--- Args:    as complete_jobs.   Guard: as there, but for jobs with children; pulse.settle.   Returns: how many were completed.
+-- Args:    as complete_jobs.   Guard: id, status, locked_by, attempts; pulse.settle for the others.   Returns: how many were completed.
 WITH done AS (
     UPDATE pulse.jobs j
     SET status = 'COMPLETED', completed_at = coalesce($6, clock_timestamp()), locked_by = NULL, lease_until = NULL, ran_by = d.worker,
@@ -67,8 +67,8 @@ SELECT count(*) AS gone FROM gone;
 -- name: completed_at_attempt :many
 -- What:    which of these attempts completed their jobs: then the report was a repeated one.
 -- Args:    $1 ids text, $2 attempts text
--- Guard:   none: reads.   Returns: id, attempt.
-SELECT uuid_send(j.id) AS id, j.attempts FROM unnest($1::text::uuid[], $2::text::int[]) AS d(id, attempt)
+-- Guard:   none: reads.   Returns: id, attempt, whether others wait for the job or did.
+SELECT uuid_send(j.id) AS id, j.attempts, coalesce(j.is_parent, false) AS is_parent FROM unnest($1::text::uuid[], $2::text::int[]) AS d(id, attempt)
 JOIN pulse.jobs j ON j.id BETWEEN d.id AND d.id AND j.status::text = 'COMPLETED' AND j.attempts = d.attempt;
 
 

@@ -153,7 +153,7 @@ CROSS JOIN LATERAL pulse.insert_unique(n.id, n.name, n.own_topic, n.args::jsonb,
 
 
 -- name: hold_jobs :many
--- What:    let jobs that this transaction has inserted wait for others.   From/to: PENDING -> PENDING
+-- What:    let jobs that this transaction has inserted wait for others.
 -- Args:    $1 ids uuid[], $2 how many others each waits for int[]
 -- Guard:   status, attempts, waiting_on: one that has begun, or waits already, is left alone.   Returns: id.
 UPDATE pulse.jobs j

@@ -11,6 +11,7 @@ from pulse.store.admin.schema import SCHEMA_VERSION
 from pulse.store.connections.session import HeldCommit
 from pulse.store.failures import Failing
 from pulse.store.limit_claims import GroupHead
+from pulse.store.operators.dependencies import FIRST, Settled
 from pulse.store.operators.jobs import ChangedJob, RestartedJob
 from pulse.store.operators.policies import LivePolicy
 from pulse.store.operators.transaction import Operator
@@ -65,6 +66,13 @@ class NoLimits:
         return 0
 
 
+class NoDependencies:
+    """``DependencyStore`` of a database in which no job waits for another."""
+
+    async def settle_forgotten(self, _after: tuple[bytes, bytes], _limit: int) -> Settled:
+        return Settled(FIRST, 0)
+
+
 class FakeStore:
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -84,6 +92,7 @@ class FakeStore:
         self.failing = Failing()
         self.aside = NothingAside()
         self.limited = self.limits = NoLimits()
+        self.dependencies = NoDependencies()
         self._knowledge: ClaimWitness | None = None
         self.audit = self  # only how far retention has got is written there
 
