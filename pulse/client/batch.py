@@ -81,7 +81,8 @@ class Batch:
         """Add a job that waits for all that the batch has so far, and runs at once if it has none; see ``add``."""
         if not self.ids:
             options.pop("on_failure", None)
-        return self.add(handler, args, **{"after": self.ids, **options})
+        options.setdefault("after", self.ids)
+        return self.add(handler, args, **options)
 
     def _add(self, job: dict[str, Any]) -> UUID:
         after = job.get("after")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
 from uuid import UUID
 
 from pulse.errors import BadRequestError
@@ -82,11 +82,8 @@ class DependencyStore:
                 rows = {row["id"]: row for row in await legible_jobs(connection, piece, "jobs_by_ids")}
                 page.take(wire_row(rows[one.bytes]) for one in piece if one.bytes in rows)
                 if page.is_full:
-                    break
-        if not page.is_full and len(found) <= limit:
-            return page.rows, None
-        last = page.rows[-1]["id"] if page.is_full else ids[-1].bytes
-        return page.rows, UUID(bytes=last).hex
+                    return page.rows, UUID(bytes=cast("bytes", page.rows[-1]["id"])).hex
+        return page.rows, ids[-1].hex if len(found) > limit else None
 
 
 def _cursor(after: str | None) -> bytes:

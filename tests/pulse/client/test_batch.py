@@ -64,6 +64,10 @@ def test_ids_are_in_the_order_of_the_jobs(monkeypatch: pytest.MonkeyPatch) -> No
     assert [one.int for one in batch.ids] == [50, 51, 52, 1000, 60]
 
 
+def _wrong(jobs: Any) -> object:
+    return pulse.Batch(jobs)
+
+
 @pytest.mark.parametrize(("add", "said"), [
     (lambda batch: batch.add("part", after="abc"), "after is 'abc'; a list of ids of jobs is allowed"),
     (lambda batch: batch.add("part", after=OTHER), "a list of ids of jobs is allowed"),
@@ -73,8 +77,8 @@ def test_ids_are_in_the_order_of_the_jobs(monkeypatch: pytest.MonkeyPatch) -> No
     (lambda batch: batch.add(part, {"numbr": 1}), "argument 'number' is missing"),
     (lambda batch: batch.add("part", speed=3), "unknown key 'speed'"),
     (lambda batch: batch.add(pulse.call(part, 1), {"number": 2}), "args are given beside those of the call"),
-    (lambda _batch: pulse.Batch("part"), "jobs must be a list of calls or mappings, not str"),
-    (lambda _batch: pulse.Batch([{"args": {}}]), "a job has no name"),
+    (lambda _batch: _wrong("part"), "jobs must be a list of calls or mappings, not str"),
+    (lambda _batch: _wrong([{"args": {}}]), "a job has no name"),
 ])  # fmt: skip
 def test_what_is_wrong_is_not_added(add: Callable[[pulse.Batch], object], said: str) -> None:
     batch = pulse.Batch()

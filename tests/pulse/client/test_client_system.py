@@ -172,7 +172,7 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "jobs.list": lambda client: client.jobs(status="PENDING", limit=5),
     "jobs.get": lambda client: client.get(str(JOB)), "jobs.cancel": lambda client: client.cancel(JOB),
     "jobs.retry": lambda client: client.retry(JOB), "jobs.why": lambda client: client.why(JOB),
-    "jobs.stack": lambda client: client.stack(JOB),
+    "jobs.parents": lambda client: client.parents(JOB, 5, "0f"), "jobs.stack": lambda client: client.stack(JOB),
     "schedules.create": lambda client: client.schedules_create(resize, {"path": "a"}, every_s=5),
     "schedules.get": lambda client: client.schedules_get(JOB),
     "schedules.list": lambda client: client.schedules_list(),

@@ -99,7 +99,7 @@ def _columns(statement: str) -> set[str]:
 
 
 @pytest.mark.parametrize(("columns", "start", "end"), [
-    (_columns("get_job") - {"history"}, "A **row** is", "`history` is"),
+    (_columns("get_job") - {"history", "is_parent"}, "A **row** is", "`history` is"),
     (set(ATTEMPT), "`history` is", "A **schedule row**"),
     (_columns("get_schedule"), "A **schedule row**", "A **worker row**"),
 ])  # fmt: skip
