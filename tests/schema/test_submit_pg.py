@@ -163,7 +163,7 @@ async def test_no_priority_is_the_default(connection: Sql) -> None:
         (
             'unknown key "delay" in a job; allowed are '
             "name, args, topic, priority, run_at, max_attempts, timeout_s, id, expires_at, expires_in_s, "
-            "traceparent, delay_s, group_key, unique_key, unique_until, on_conflict"
+            "traceparent, delay_s, group_key, unique_key, unique_until, on_conflict, after, on_failure"
         ),
     ),
     ([{"name": "n", "delay_s": 1, "run_at": "2030-1-1"}], "run_at and delay_s are both given; one of them is allowed"),

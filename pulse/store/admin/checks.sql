@@ -22,6 +22,7 @@ FROM (VALUES
     ('constraint', 'audit', 'audit_action_check'), ('constraint', 'audit', 'audit_detail_check'), ('constraint', 'audit', 'audit_jobs_check'),
     ('constraint', 'audit', 'audit_pkey'), ('constraint', 'audit', 'audit_uid_check'),
     ('constraint', 'dependencies', 'dependencies_on_failure_check'), ('constraint', 'dependencies', 'dependencies_pkey'),
+    ('constraint', 'dependencies', 'joined'),
     ('constraint', 'dispatch_control', 'dispatch_control_open'), ('constraint', 'dispatch_control', 'dispatch_control_paused'),
     ('constraint', 'dispatch_control', 'dispatch_control_pkey'), ('constraint', 'dispatch_control', 'dispatch_control_topic_check'),
     ('constraint', 'dispatch_control', 'dispatch_control_until'), ('constraint', 'epochs', 'epochs_attempts_floor_check'), ('constraint', 'epochs', 'epochs_detail_check'),

@@ -82,7 +82,7 @@ FROM (VALUES ('jobs', '{SELECT,INSERT,UPDATE,DELETE}'), ('attempts', '{SELECT,IN
              ('set_aside', '{SELECT,INSERT,UPDATE,DELETE}'), ('limits', '{SELECT,INSERT,UPDATE,DELETE}'),
              ('dispatch_control', '{SELECT,INSERT,UPDATE}'), ('handlers', '{SELECT,INSERT,UPDATE}'), ('hosts', '{SELECT,INSERT,UPDATE}'),
              ('witnesses', '{SELECT,INSERT,UPDATE}'), ('epochs', '{SELECT,INSERT,UPDATE}'),
-             ('sweep_mark', '{SELECT,UPDATE}'), ('retention_mark', '{SELECT,UPDATE}'), ('schema_version', '{SELECT}'),
+             ('sweep_mark', '{SELECT,UPDATE}'), ('retention_mark', '{SELECT,UPDATE}'), ('schema_version', '{SELECT}'), ('dependencies', '{SELECT,UPDATE}'),
              ('audit', '{SELECT,INSERT,UPDATE,DELETE}')) AS n(name, privileges)
 JOIN pg_class c ON c.relnamespace = to_regnamespace('pulse') AND c.relname = n.name
 CROSS JOIN unnest(n.privileges::text[]) AS p(privilege)

@@ -125,6 +125,17 @@ def test_every_guard_has_a_mutant() -> None:
     assert guarded - tried - tabled.mutants().keys() == set()
 
 
+def test_what_ends_jobs_settles_what_waits_for_them() -> None:
+    """Each statement and function that ends jobs; or it leaves those alone that others wait for."""
+    ended = {Status.COMPLETED, Status.DEAD_LETTERED, Status.CANCELED}
+    ending = {name: one.sql for name, one in STATEMENTS.items() if ended & {after for _, after in one.moves}}
+    bodies = {found[1]: found[0] for found in sql_operators.FUNCTION.finditer(schema_sql())}
+    ending |= {name: body for name, body in bodies.items() if "completed_at = " in body and name != "settle"}
+    settled = {name for name, sql in ending.items() if "pulse.settle(" in sql or "is_parent IS NULL" in sql}
+    assert "complete_attempt" in settled
+    assert ending.keys() - settled == set()
+
+
 def test_moves_of_a_header() -> None:
     """Sources and targets are combined; a statement without From/to moves nothing."""
     header = "What: x.   From/to: PENDING, RUNNING -> CANCELED, RETRYING\nArgs: none"

@@ -35,6 +35,9 @@ BASE: Final[dict[str, Columns]] = {
     "audit": {"action": "'jobs.cancel'"},
     "epochs": {"epoch": "77"},
     "limits": {"name": "'l'"},
+    "dependencies": {
+        "parent_id": "'00000000-0000-0000-0000-000000000007'", "child_id": "'00000000-0000-0000-0000-000000000008'",
+    },
     "witnesses": {
         "instance": "'00000000-0000-0000-0000-000000000007'", "counter": "1", "epoch": "1", "highest": "1000",
         "place": "'p'", "host": "'h'",
@@ -182,6 +185,10 @@ CHECKS: Final = [
         "limits", "limits_tokens", [{"tokens": "1", "tokens_at": "now()"}], [{"tokens": "1"}, {"tokens_at": "now()"}],
     ),
     _text("topics", "topics_limit_name_check", "limit_name"),
+    Check(
+        "dependencies", "dependencies_on_failure_check", [{"on_failure": "'cancel'"}, {"on_failure": "'run'"}],
+        [{"on_failure": "'x'"}],
+    ),
     _column("attempts", "attempts_attempt_check", "attempt", good=("0", "9"), bad=("-1",)),
     _column(
         "attempts", "attempts_outcome_check", "outcome",

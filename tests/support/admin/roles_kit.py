@@ -16,7 +16,7 @@ ALL: Final = "SELECT INSERT UPDATE DELETE"
 TABLES: Final = frozenset(
     {
         "attempts", "audit", "dispatch_control", "epochs", "handlers", "hosts", "jobs", "retention_mark", "schedules", "schema_version",
-        "set_aside", "sweep_mark", "topics", "witnesses", "limits",
+        "set_aside", "sweep_mark", "topics", "witnesses", "limits", "dependencies",
     }
 )  # fmt: skip
 SEQUENCES: Final = frozenset({"audit_id_seq", "work_notified"})
@@ -27,6 +27,7 @@ FUNCTIONS: Final = frozenset(
         "resume_schedule", "set_schedule", "set_topic", "submit", "submit_many", "tell", "tell_topics", "trigger_schedule", "update_schedule", "uuid7",
         "check_attempt", "complete_attempt", "event_args", "set_limit", "unset_limit", "count_slots", "await_claims",
         "group_problem", "insert_unique", "unique_holder", "unique_problem",
+        "add_dependencies", "after_problem", "forget_dependencies", "join_parent", "settle",
     }
 )  # fmt: skip
 SECRET: Final = {"jobs": {"args", "result", "progress", "checkpoint"}, "attempts": {"progress"}, "schedules": {"args"}}
@@ -37,6 +38,7 @@ MAY: Final[dict[str, dict[str, dict[str, frozenset[str]]]]] = {
         **{name: dict.fromkeys(ALL.split()[:3], frozenset[str]()) for name in ("dispatch_control", "handlers", "hosts", "witnesses")},
         **{name: dict.fromkeys(("SELECT", "UPDATE"), frozenset[str]()) for name in ("sweep_mark", "retention_mark")},
         "schema_version": {"SELECT": frozenset()},
+        "dependencies": {"SELECT": frozenset(), "UPDATE": frozenset({"is_over"})},
         "epochs": {"SELECT": frozenset(), "INSERT": frozenset(), "UPDATE": frozenset({"reopened", "detail"})},
         "audit": {**dict.fromkeys(("SELECT", "INSERT", "DELETE"), frozenset[str]()), "UPDATE": frozenset({"id"})},
     },
@@ -44,7 +46,7 @@ MAY: Final[dict[str, dict[str, dict[str, frozenset[str]]]]] = {
         "jobs": {
             "INSERT": frozenset(
                 {"id", "name", "topic", "args", "priority", "next_run_at", "max_attempts", "timeout_s", "expires_at", "traceparent",
-                 "group_key", "unique_key", "unique_until"}
+                 "group_key", "unique_key", "unique_until", "waiting_on", "run_after"}
             )
         },
         "handlers": {"SELECT": frozenset({"name", "topic", "max_attempts", "timeout_s"})},
@@ -58,10 +60,12 @@ CALLS: Final = {
     "server": {
         "backoff_s", "delete_schedule", "jittered", "note", "notify_work", "resolved_options", "set_topic", "tell", "trigger_schedule",
         "uuid7", "event_args", "submit", "set_limit", "unset_limit", "count_slots", "await_claims", "insert_unique", "unique_holder",
+        "add_dependencies", "settle",
     },
     "submit": {
         "submit", "submit_many", "time_problem", "is_stored", "is_stored_unseen", "notify_work", "resolved_options", "tell", "uuid7",
         "check_attempt", "complete_attempt", "group_problem", "insert_unique", "unique_holder", "unique_problem",
+        "add_dependencies", "after_problem",
     },
     "read": set[str](),
     "public": set[str](),

@@ -287,6 +287,8 @@ async def test_it_writes_nothing(module_shared: Shared, ids: dict[str, str]) -> 
 async def test_audit_comes_and_goes(dsn: str, connection: Sql, store: Store) -> None:
     """Once installed, it records all that follows; removed, it leaves nothing."""
     target = Target(dsn, "pulse-tests")
+    triggers = "SELECT count(*) FROM pg_trigger WHERE tgrelid = 'pulse.jobs'::regclass"
+    ours = await connection.fetchval(triggers)
     assert not await remove_audit(target)
     with pytest.raises(NotFoundError, match="--install-audit"):
         await anext(examination(dsn).findings())
@@ -300,7 +302,7 @@ async def test_audit_comes_and_goes(dsn: str, connection: Sql, store: Store) -> 
     await live_all(store)
     assert {finding.state async for finding in examination(dsn).findings()} == {"ok"}
     assert await remove_audit(target)
-    assert await connection.fetchval("SELECT count(*) FROM pg_trigger WHERE tgrelid = 'pulse.jobs'::regclass") == 0
+    assert await connection.fetchval(triggers) == ours
     await live(store, "completed")
 
 

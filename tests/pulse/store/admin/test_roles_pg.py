@@ -176,6 +176,7 @@ async def _submits(session: Sql) -> None:
     assert len(await session.fetch("SELECT pulse.submit_many($1)", many)) == 2
     keyed = "SELECT pulse.submit('n', $1, unique_key => 'k', group_key => 'g', on_conflict => 'replace')"
     assert await session.fetchval(keyed, kept) == await session.fetchval(keyed, "{}")
+    await session.execute("SELECT pulse.submit('n', after => $1)", [made])
     for again in (
         ("SELECT pulse.submit('n', '{}', id => $1)", made),
         (
@@ -244,6 +245,7 @@ _CALLS: Final = (
     f"SELECT pulse.trigger_schedule('{_SCHEDULE}')",
     """SELECT pulse.set_limit('l', 'g', '{"concurrency": 5}'), pulse.unset_limit('l', NULL)""",
     "SELECT pulse.backoff_s('fixed:5', 1)",
+    "SELECT pulse.settle(ARRAY[pulse.uuid7()])",
     f"SELECT pulse.delete_schedule('{_SCHEDULE}')",
     "SELECT pulse.note('jobs.delete')",
     *(
