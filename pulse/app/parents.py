@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import sys
 from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
 from typing import Any, Final, TypeAlias
 
@@ -70,11 +72,10 @@ class _Pages(AsyncIterator[Job]):
 
 
 def _is_in_loop() -> bool:
-    """Whether to block here would stop an event loop."""
-    import anyio
-
+    """Whether to block here would stop an event loop: of asyncio, or of trio, which tells sniffio where it runs."""
     try:
-        anyio.get_cancelled_exc_class()
+        asyncio.get_running_loop()
     except RuntimeError:
-        return False
+        sniffio: Any = sys.modules.get("sniffio")
+        return sniffio is not None and sniffio.thread_local.name is not None
     return True

@@ -162,6 +162,7 @@ class AsyncClient:
             TooLargeError: The args are longer than a frame may be; nothing was sent.
             ConflictError: A job with this id exists, with another name, topic or args; or with this unique key, and
                 ``on_conflict`` is "error".
+            NotFoundError: A job of ``after`` is not there.
 
         """
         ids = await self.submit_many([{"name": handler, "args": args, **options}])
