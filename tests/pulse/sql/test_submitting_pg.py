@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import asyncpg
@@ -97,7 +98,7 @@ async def test_jobs_that_wait_for_others(kind: str, dsn: str, connection: Sql) -
             ({"on_failure": "run"}, "on_failure is given; it is allowed with after only", BadRequestError),
         ):
             with pytest.raises(error, match=said):
-                await together(mine, lambda wrong=wrong: mine.submit("wrong", **wrong))
+                await together(mine, partial(mine.submit, "wrong", **wrong))
     rows = await connection.fetch("SELECT name, waiting_on, is_parent FROM pulse.jobs ORDER BY name")
     assert [tuple(row) for row in rows] == [("first", None, True), ("second", 1, True), ("third", 1, None)]
 
