@@ -130,7 +130,7 @@ async def _jobs(connection: Sql, count: int, **columns: Any) -> list[bytes]:
 
 @pytest.mark.parametrize("ageing_s", [None, {TOPIC: 10.0}])
 async def test_no_job_takes_two_seats(store: Store, connection: Sql, ageing_s: dict[str, float] | None) -> None:
-    """As many jobs as there are seats, the oldest first, whichever way they are read; nor two tokens. What runs takes none."""
+    """As many jobs as there are seats, the oldest first, whichever way they are read; nor does one take two tokens."""
     await store.limits.set(TOPIC, {"rate": 9.0})
     await forge(connection, "RUNNING", next_run_at=at(-999))
     jobs = await _jobs(connection, 5)
