@@ -35,7 +35,7 @@ class Watch:
 
 
 def main() -> None:
-    """Submit a job, wait until it is done, read it, and ping the supervisor; again and again; and jobs under a limit."""
+    """Submit a job, wait until it is done, read it, ping the supervisor, again and again; and jobs under a limit."""
     path, supervisor, directory = map(Path, sys.argv[1:])
     is_over = threading.Event()
     threading.Thread(target=_hear, args=(is_over,), daemon=True).start()
