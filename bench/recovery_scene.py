@@ -69,13 +69,22 @@ class Scene:
     Args:
         client: Its client.
         starts: The socket on which handlers tell that they begin.
+        settings: Environment of the handlers.
         directory: Where it logs, and where innocents write down that they begin.
         runner: For the bench's own connection to the database.
     """
 
-    def __init__(self, client: Client, starts: socket.socket, directory: Path, runner: asyncio.Runner) -> None:
+    def __init__(
+        self,
+        client: Client,
+        starts: socket.socket,
+        settings: Mapping[str, str],
+        directory: Path,
+        runner: asyncio.Runner,
+    ) -> None:
         status = client.status()["database"]
         self.client = client
+        self.settings = settings
         self.dsn = str(status["dsn"]) if isinstance(status, Mapping) else ""
         self._starts = starts
         self._directory = directory
@@ -169,6 +178,11 @@ class Scene:
         until(lambda: not any(row["running"] for row in worker_rows(self.client)), "idle workers")
 
 
+def socket_of(client: Client) -> Path:
+    """Where a client of ``running_server`` is connected; nobody else tells."""
+    return Path(str(client._transport._socket))  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+
+
 def until(look: Callable[[], object], what: str, within_s: float = DEADLINE_S, look_s: float = 0.002) -> None:
     """
     Wait until *look* is true; look every *look_s*.
@@ -198,7 +212,7 @@ def scene(processes: int, concurrency: int, settings: Mapping[str, str]) -> Iter
         with (
             running_server(APP, words, processes=processes, concurrency=concurrency, log=log) as client,
             asyncio.Runner() as runner,
-            contextlib.closing(Scene(client, starts, directory, runner)) as made,
+            contextlib.closing(Scene(client, starts, words, directory, runner)) as made,
         ):
             yield made
 

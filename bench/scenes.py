@@ -12,6 +12,7 @@ from bench.latency import latency
 from bench.limits import limits, turns
 from bench.results import Sample
 from bench.scale import scale
+from bench.shared import shared
 from bench.stability import stability
 from bench.stage import Stage
 from bench.two import two
@@ -55,6 +56,7 @@ SCENES: Final[Mapping[str, Scene]] = {
     "scale": Scene("a claim among millions of rows, topics, priorities", scale, once=True),
     "limits": Scene("claims under limits and of groups, a rate, a slot that becomes free", limits, once=True),
     "turns": Scene("a whole system under limits and with groups, and how soon a slot is taken", turns, once=True),
+    "shared": Scene("a limit over two hosts, over a worker's death, and beside a hot group", shared, once=True),
     "stability": Scene("ten drains, whatever the planner knows", stability, once=True),
     "two": Scene("two supervisors on one database", two),
     "soak": Scene("ten minutes: sizes, memory and rate per minute", flow.soak, once=True),

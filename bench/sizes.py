@@ -37,7 +37,8 @@ class Size:
         soak_rate: Jobs per second that it is given.
         two_jobs: Of `two`.
         groups: In `limits`.
-        rate_s: How long `limits` watches a rate.
+        rate_s: How long `limits` and `shared` watch a rate.
+        kills: Workers that are killed in `shared`, and slots that are handed over.
     """
 
     drain_jobs: int = 200_000
@@ -63,6 +64,7 @@ class Size:
     two_jobs: int = 200_000
     groups: int = 10_000
     rate_s: float = 10.0
+    kills: int = 20
 
 
 MOST: Final = 1e9
@@ -94,6 +96,7 @@ TINY: Final = Size(
     two_jobs=3000,
     groups=200,
     rate_s=1.0,
+    kills=2,
 )
 SIZES: Final[Mapping[str, Size]] = {"default": DEFAULT, "full": FULL, "tiny": TINY}
 _WHOLE: Final[Mapping[str, bool]] = {

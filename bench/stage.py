@@ -20,7 +20,7 @@ import asyncpg
 from bench import app as handlers
 from bench.count import VARIABLE, Count
 from bench.load import ARG_BYTES
-from bench.recovery_scene import BenchError, database, until
+from bench.recovery_scene import BenchError, database, socket_of, until
 from bench.sizes import Size
 from bench.usage import cpu_s, family_cpu_s
 from pulse.client.client import Client
@@ -164,7 +164,13 @@ class Stage:
 
     @contextmanager
     def system(
-        self, dsn: str, *, concurrency: int = CONCURRENCY, ids: Path | None = None, retention_s: float | None = None
+        self,
+        dsn: str,
+        *,
+        app: str = APP,
+        concurrency: int = CONCURRENCY,
+        ids: Path | None = None,
+        retention_s: float | None = None,
     ) -> Generator[System]:
         """A pulse with one worker process on the database *dsn*; it is stopped afterwards."""
         counted = self.directory / f"count-{next(self._numbers)}"
@@ -173,10 +179,9 @@ class Stage:
         )
         if retention_s is not None:
             settings["PULSE_RETENTION_S"] = str(retention_s)
-        with running_server(APP, settings, processes=1, concurrency=concurrency) as first, Sql(dsn) as sql:
-            # a client that waits longer than the demonstration's; nobody else tells where the socket is
-            socket = Path(str(first._transport._socket))  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
-            with Client(socket, timeout_s=ANSWER_S) as client:
+        with running_server(app, settings, processes=1, concurrency=concurrency) as first, Sql(dsn) as sql:
+            socket = socket_of(first)
+            with Client(socket, timeout_s=ANSWER_S) as client:  # it waits longer than the demonstration's
                 yield System(client, sql, socket, counted, Count(counted), _pids(client, sql))
 
     @contextmanager

@@ -7,11 +7,12 @@ import os
 import signal
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import pytest
 
-from tests.chaos.load.ledger import Ledger, Line, read
+from tests.chaos.load.ledger import LIMITED_TOPIC, ORDERED_TOPIC, Ledger, Line, read
 from tests.chaos.verdict import Database, Row, judge
 from tests.support.waiting import until
 
@@ -89,10 +90,31 @@ def without(job: UUID) -> Database:
     return replace(DATABASE, jobs={one: row for one, row in DATABASE.jobs.items() if one != job})
 
 
-def of_groups(groups: str) -> list[Line]:
+def of_groups(groups: str, topic: str = LIMITED_TOPIC) -> list[Line]:
     """The same, where each of the four jobs has a group."""
-    names = dict(zip((A, B, C, D), groups, strict=True))
-    return [replace(one, facts={"group": names[one.job]}) if one.act == "intent" else one for one in LINES]
+    facts = {job: {"topic": topic, "group_key": group} for job, group in zip((A, B, C, D), groups, strict=True)}
+    return [replace(one, facts=facts[one.job]) if one.act == "intent" else one for one in LINES]
+
+
+def two(facts: dict[str, object], *runs: Line, outcome: str | None = None) -> tuple[list[Line], Database]:
+    """A was submitted, then B; their attempts, which all but the last had *outcome*."""
+    lines = [replace(one, facts=facts) if one.act == "intent" else one for one in submitted(A, B)]
+    pairs = frozenset((one.job, one.attempt) for one in runs)
+    last = {job: max(attempt for one, attempt in pairs if one == job) for job in (A, B)}
+    history = {pair: outcome for pair in pairs if outcome is not None and pair[1] != last[pair[0]]}
+    rows = {job: Row("COMPLETED", last[job], "x") for job in (A, B)}
+    return [*lines, *runs], Database(rows, history, pairs)
+
+
+def canceled(lines: list[Line], database: Database) -> tuple[list[Line], Database]:
+    """The same, where A was canceled at its first attempt."""
+    rows = {**database.jobs, A: Row("CANCELED", 1, "x")}
+    return lines, replace(database, jobs=rows, history={(A, 1): "canceled"})
+
+
+ORDERED: dict[str, object] = {"topic": ORDERED_TOPIC, "group_key": "g"}
+KEY: dict[str, Any] = {"unique": "k", "unique_until": "end"}
+WAITED_FOR_B = [line("intent", C, **KEY), line("not_new", C, other=str(B))]  # a submit that found B
 
 
 @pytest.mark.parametrize("groups", ["gghh", "ghij"])
@@ -103,6 +125,13 @@ def test_slots_of_groups(groups: str) -> None:
 
 @pytest.mark.parametrize(("rule", "lines", "database"), [
     ("no more of a limit", [*of_groups("gggh"), *run(A, 2, 3, 4)], AGAIN),
+    ("no more of a limit", of_groups("ghgi", ORDERED_TOPIC), DATABASE),
+    ("the jobs of a seq", *two(ORDERED, *run(B, 1, 1, 2), *run(A, 1, 3, 4))),
+    # An earlier one is tried again after a later one.
+    ("the jobs of a seq", *two(ORDERED, *run(A, 1, 1, None), *run(B, 1, 2, 3), *run(A, 2, 4, 5), outcome="crashed")),
+    ("a unique key", *two(KEY, *run(A, 1, 1, 3), *run(B, 1, 2, 4))),
+    ("a unique key", [*WAITED_FOR_B, *LINES], DATABASE),
+    ("a unique key", [line("intent", C, **KEY), line("not_new", C, other=str(UUID(int=9))), *LINES], without(C)),
     ("I1", LINES, without(A)),
     ("I2", [one for one in LINES if not (one.job == A and one.act == "intent")], DATABASE),
     ("I5", [*LINES, line("start", A, 1, 1.5)], DATABASE),
@@ -138,6 +167,12 @@ CRASHED = dead_of("short", "crashed")
 @pytest.mark.parametrize(("lines", "database"), [
     # A result that was lost with its process, or with its lease.
     *(([*LINES, *run(A, 2, 5, 6)], again(outcome)) for outcome in ("crashed", "lease_expired", "released")),
+    # In a sequence: one after the other, a retry in its place; at once, if it was canceled and goes on.
+    two(ORDERED, *run(A, 1, 1, 2, "ValueError"), *run(A, 2, 2.5, 3), *run(B, 1, 3, 4), outcome="error"),
+    canceled(*two(ORDERED, *run(A, 1, 1, 3, "CancelledError, cancelled"), *run(B, 1, 2, 4))),
+    # A later job with the same key; one that is held only until its start.
+    two(KEY, *run(A, 1, 1, 2), *run(B, 1, 2, 3)),
+    two({**KEY, "unique_until": "start"}, *run(A, 1, 1, 3), *run(B, 1, 2, 4)),
     # Another process got the number of one that is dead.
     ([*LINES, *(replace(one, born=5) for one in run(A, 2, 5, 6, pid=101))], again("crashed")),
     # Only `deadly` handlers end their process; a job may die of anything else, of its age, or of three strikes.

@@ -17,7 +17,7 @@ from itertools import pairwise
 from typing import Final
 from uuid import UUID
 
-from tests.chaos.load.ledger import MOST, MOST_OF_A_GROUP, Line
+from tests.chaos.load.ledger import LIMITED_TOPIC, MOST, MOST_OF_A_GROUP, ORDERED_TOPIC, Line
 
 Pair = tuple[UUID, int]
 
@@ -30,7 +30,7 @@ REAPS: Final = frozenset({"crashed", "lease_expired", "released", "timeout", "st
 LOSSES: Final = frozenset({"crashed", "lease_expired", "released"})
 DEATHS: Final = frozenset({"crashed", "released"})  # of finished work: that its process has ended
 # Jobs that never fail by themselves: when such a one is dead, others have killed it.
-INNOCENT: Final = frozenset({"short", "limited", "long", "busy", "later", "tick", "hold", "grip", "forks"})
+INNOCENT: Final = frozenset({"short", "limited", "unique", "long", "busy", "later", "tick", "hold", "grip", "forks"})
 DEADLY: Final = frozenset(
     {"deadly", "fatal"}
 )  # all others never end their process, so deaths must not end them for good
@@ -109,6 +109,8 @@ def judge(lines: Sequence[Line], database: Database) -> Verdict:
             if reap not in LOSSES
         ),
         "no more of a limit run than it allows": _over_limit(book, database),
+        "the jobs of a sequence run in their order": _out_of_order(book, database),
+        "a unique key has one job": _sharing_keys(book, database),
         "nothing is left to do": _left(database),
     }
     wrong = {rule: found for rule, violations in rules.items() if (found := list(violations))}
@@ -118,7 +120,12 @@ def judge(lines: Sequence[Line], database: Database) -> Verdict:
 class _Book:
     def __init__(self, lines: Sequence[Line]) -> None:
         self.intents = {line.job for line in lines if line.act == "intent"}
-        self.groups = {line.job: str(line.facts["group"]) for line in lines if "group" in line.facts}
+        facts = {line.job: line.facts for line in lines if line.act == "intent" and line.facts}
+        self.limited = {job: one["group_key"] for job, one in facts.items() if one.get("topic") == LIMITED_TOPIC}
+        self.ordered = {job: one["group_key"] for job, one in facts.items() if one.get("topic") == ORDERED_TOPIC}
+        self.keys = {job: one["unique"] for job, one in facts.items() if "unique" in one}
+        self.until_end = {job for job, one in facts.items() if one.get("unique_until") == "end"}
+        self.not_new = {line.job: UUID(line.facts["other"]) for line in lines if line.act == "not_new"}
         self.acked = {line.job for line in lines if line.act == "acked"}
         started = [line for line in lines if line.act == "start"]
         self.starts = Counter((line.job, line.attempt) for line in started)
@@ -136,6 +143,11 @@ class _Book:
     def next_start(self, pair: Pair) -> Line | None:
         later = [attempt for attempt in self.attempts[pair[0]] if attempt > pair[1]]
         return self.begun[pair[0], min(later)] if later else None
+
+    def end_s(self, pair: Pair) -> float:
+        """When its handler ended; of one that came to no end, when its process wrote last."""
+        end = self.ends.get(pair)
+        return self.last_s[self.begun[pair].process] if end is None else end.at_s
 
 
 def _lost(book: _Book, database: Database) -> Iterator[str]:
@@ -185,21 +197,60 @@ def _overlaps(book: _Book) -> Iterator[str]:
 
 
 def _over_limit(book: _Book, database: Database) -> Iterator[str]:
-    """By handlers, which run for less time than their rows: of one that has no end, until its process wrote last."""
+    for at_s, group, running in _starts(book, database, book.limited):
+        if running[group] > MOST_OF_A_GROUP or running.total() > MOST:
+            yield f"{running[group]} of group {group} and {running.total()} in all run at {at_s:.3f} s"
+    for at_s, group, running in _starts(book, database, book.ordered):
+        if running[group] > 1:
+            yield f"{running[group]} of sequence {group} run at {at_s:.3f} s"
+
+
+def _starts(book: _Book, database: Database, groups: Mapping[UUID, str]) -> Iterator[tuple[float, str, Counter[str]]]:
+    """
+    Each start of a job that has a group, and how many of each run then.
+
+    By handlers, which run for less time than their rows.
+    """
     moves: list[tuple[float, int, str]] = []
     for pair, line in book.begun.items():
-        group = book.groups.get(pair[0])
-        if group is None or database.history.get(pair) in FREES_EARLY:
-            continue
-        end = book.ends.get(pair)
-        end_s = book.last_s[line.process] if end is None else end.at_s
-        if end_s > line.at_s:
+        group, end_s = groups.get(pair[0]), book.end_s(pair)
+        if group is not None and end_s > line.at_s and database.history.get(pair) not in FREES_EARLY:
             moves += [(line.at_s, 1, group), (end_s, -1, group)]
     running: Counter[str] = Counter()
     for at_s, change, group in sorted(moves):  # ends come first
         running[group] += change
-        if change > 0 and (running[group] > MOST_OF_A_GROUP or running.total() > MOST):
-            yield f"{running[group]} of group {group} and {running.total()} in all run at {at_s:.3f} s"
+        if change > 0:
+            yield at_s, group, running
+
+
+def _out_of_order(book: _Book, database: Database) -> Iterator[str]:
+    """In the order of the submits; what an operator has started anew runs when it may."""
+    revived = {job for job, _ in database.revived}
+    over_s: dict[str, float] = {}
+    for job, group in book.ordered.items():
+        pairs = [(job, attempt) for attempt in book.attempts.get(job, ())]
+        if job in revived or not pairs:
+            continue
+        start_s = min(book.begun[pair].at_s for pair in pairs)
+        if start_s < over_s.get(group, start_s):
+            yield f"{job} of sequence {group} started {over_s[group] - start_s:.3f} s before an earlier one was over"
+        ends_s = [
+            book.begun[pair].at_s if database.history.get(pair) in FREES_EARLY else book.end_s(pair) for pair in pairs
+        ]
+        over_s[group] = max(over_s.get(group, 0.0), *ends_s)
+
+
+def _sharing_keys(book: _Book, database: Database) -> Iterator[str]:
+    for job, other in book.not_new.items():
+        if job in database.jobs:
+            yield f"{job} is there, and its submit was told that {other} has its key"
+        elif other not in database.jobs or book.keys.get(other) != book.keys[job]:
+            yield f"{job} was not stored for {other}, which has not the key {book.keys[job]}"
+    revived = {job for job, _ in database.revived}  # their key may be another's
+    kept = {job: key for job, key in book.keys.items() if job in book.until_end and job not in revived}
+    for at_s, key, running in _starts(book, database, kept):
+        if running[key] > 1:
+            yield f"{running[key]} with the key {key} run at {at_s:.3f} s"
 
 
 def _misreported(book: _Book, database: Database) -> Iterator[str]:

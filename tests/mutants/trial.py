@@ -84,6 +84,7 @@ class Trial:
         self._judge(warm, self._controls(), self._tell_control, _CONTROL_LIMIT_S)
         self._judge(warm, [one for one in left if self._tests(warm, one)], self._tell_first, FIRST_LIMIT_S)
         self._is_late = True
+        left = [one for one in left if one.key not in self._ended]  # the ways to all modules take a minute
         all_of = {one.key: {name for name in slow if name.startswith(_begins(one))} for one in left}
         own_of = {one.key: {name for name in all_of[one.key] if name.startswith(_own(one))} for one in left}
         for names_of, tell in ((own_of, self._tell_known), (all_of, self._tell)):

@@ -16,7 +16,7 @@ import anyio
 
 import pulse
 from pulse.system import processes
-from tests.chaos.load.ledger import GOVERNED_TOPIC, LIMITED_TOPIC, VARIABLE, Ledger
+from tests.chaos.load.ledger import GOVERNED_TOPIC, LIMITED_TOPIC, ORDERED_TOPIC, VARIABLE, Ledger
 
 LOOK_S: Final = 0.02
 CHILD_S: Final = 120  # a child that nobody ends by then ends itself
@@ -46,17 +46,10 @@ def noted(ctx: pulse.Context) -> Iterator[Answer]:
 
 @app.handler("short")
 @app.handler("perishable", topic=GOVERNED_TOPIC)
+@app.handler("limited", topic=LIMITED_TOPIC)  # holds a slot of the limit and one of its group
+@app.handler("unique")
 async def short(ctx: pulse.Context, seconds: float = 0.0) -> Answer:
     """Wait for something else, as most jobs do."""
-    with noted(ctx) as result:
-        await anyio.sleep(seconds)
-        return result
-
-
-@app.handler("limited", topic=LIMITED_TOPIC)
-async def limited(ctx: pulse.Context, group: str, seconds: float) -> Answer:
-    """Hold a slot of the limit and one of the group."""
-    del group  # the ledger has it
     with noted(ctx) as result:
         await anyio.sleep(seconds)
         return result
@@ -101,6 +94,7 @@ async def tick(ctx: pulse.Context) -> Answer:
 
 @app.handler("flaky", max_attempts=4)
 @app.handler("faulty", topic=GOVERNED_TOPIC)  # which says how often it is tried, and when
+@app.handler("ordered", topic=ORDERED_TOPIC)
 async def flaky(ctx: pulse.Context, fails: int) -> Answer:
     with noted(ctx) as result:
         if ctx.attempt <= fails:

@@ -26,6 +26,7 @@ GOVERNED_TOPIC: Final = "governed"  # where the policy is changed while it is in
 LIMITED_TOPIC: Final = "limited"  # goes by a limit of its name
 MOST: Final = 4  # of its jobs at once
 MOST_OF_A_GROUP: Final = 2
+ORDERED_TOPIC: Final = "ordered"  # whose groups are sequences
 VARIABLE: Final = "CHAOS_LEDGER"  # names the directory
 _LOCKS: Final = "running.locks"
 _SUFFIX: Final = ".jsonl"
@@ -39,7 +40,7 @@ class Line:
     One act.
 
     Attributes:
-        act: ``intent``, ``acked`` of producers; ``start``, ``end``, ``overlap`` and more of handlers.
+        act: ``intent``, ``acked``, ``not_new`` of producers; ``start``, ``end``, ``overlap`` and more of handlers.
         attempt: Of handlers; 0 of producers.
         at_s: When, monotonic.
         born: When the process that wrote it had started, in clock ticks: a pid may be used again.

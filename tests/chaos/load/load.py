@@ -12,11 +12,14 @@ from typing import Any, Final, Self
 
 import pulse
 from pulse.common.ids import uuid7
-from tests.chaos.load.ledger import GOVERNED_TOPIC, LIMITED_TOPIC, MOST, MOST_OF_A_GROUP, Ledger
+from tests.chaos.load.ledger import GOVERNED_TOPIC, LIMITED_TOPIC, MOST, MOST_OF_A_GROUP, ORDERED_TOPIC, Ledger
 from tests.chaos.load.operators import Operator
 from tests.chaos.load.turns import PATIENCE_S, Turns
 
 CLIENT_S: Final = 5.0
+KEYS: Final = {"start": "abc", "end": "xyz"}
+# What the ledger has to know of a submit.
+NOTED: Final = ("topic", "group_key", "unique", "unique_until")
 DEATHS: Final = ("exit", "SIGKILL", "SIGSEGV", "SIGABRT")
 
 Args = dict[str, Any]
@@ -45,8 +48,23 @@ KINDS: Final[Mapping[str, Callable[[random.Random], Choice]]] = {
     ),
     "limited": lambda rng: (
         "limited",
-        {"group": (group := rng.choice("abc")), "seconds": rng.uniform(0.05, 1.0)},
-        {"topic": LIMITED_TOPIC, "group_key": group},
+        {"seconds": rng.uniform(0.05, 1.0)},
+        {"topic": LIMITED_TOPIC, "group_key": rng.choice("abc")},
+    ),
+    "ordered": lambda rng: (
+        "ordered",
+        {"fails": rng.choice([0, 0, 0, 1, 4])},
+        {"topic": ORDERED_TOPIC, "group_key": rng.choice("abc"), "max_attempts": 3},
+    ),
+    "unique": lambda rng: (
+        "unique",
+        {"seconds": rng.choice([0.0, 0.1, 1.0])},
+        {
+            "unique": rng.choice(KEYS[until := rng.choice(["start", "end"])]),
+            "unique_until": until,
+            "on_conflict": rng.choice(["skip", "replace"]),
+            "delay_s": rng.choice([0.0, 0.0, 0.5]),
+        },
     ),
     "grip": lambda rng: ("grip", {"seconds": rng.uniform(0.1, 2.0)}, {}),
 }
@@ -57,7 +75,7 @@ GOVERNED: Final = {"faulty": 3, "fatal": 0.1, "perishable": 4}
 # The same for longer, with jobs that take their process along or get in its way.
 WILD: Final = {
     **BRIEF, **GOVERNED, "long": 5, "shaky": 2, "wicked": 2, "deadly": 0.2, "forks": 0.2, "grip": 0.2, "hung": 0.1,
-    "limited": 6,
+    "limited": 6, "ordered": 4, "unique": 4,
 }  # fmt: skip
 
 
@@ -77,8 +95,9 @@ class Shape:
 class Producer(Turns):
     """Submits jobs at a steady rate, each until it is acknowledged."""
 
-    def __init__(self, socket: Path, ledger: Ledger, shape: Shape, rng: random.Random) -> None:
+    def __init__(self, socket: Path, ledger: Ledger, shape: Shape, number: int, rng: random.Random) -> None:
         super().__init__()
+        self._number = number
         self._socket = socket
         self._ledger = ledger
         self._shape = shape
@@ -100,28 +119,36 @@ class Producer(Turns):
         super().end()
         self._client.close()
 
-    def set_limit(self) -> None:
-        """Before the first job that goes by it."""
+    def set_limits(self) -> None:
+        """Before the first job that goes by one."""
         if "limited" in self._kinds:
             self._client.set_limit(LIMITED_TOPIC, concurrency=MOST, group_concurrency=MOST_OF_A_GROUP)
+        if "ordered" in self._kinds:
+            self._client.set_limit(ORDERED_TOPIC, sequence="continue")
+            self._client.topics_set(ORDERED_TOPIC, backoff="fixed:0.2")  # all behind wait for it
 
     def _job(self) -> dict[str, Any]:
         [kind] = self._rng.choices(self._kinds, self._weights)
         name, args, options = KINDS[kind](self._rng)
+        if kind == "ordered":  # only of one producer is it known which was the first
+            options["group_key"] += f" of producer {self._number}"
         return {"name": name, "args": args, "id": uuid7(), **options}
 
     def _submit(self, jobs: list[dict[str, Any]]) -> None:
         for job in jobs:
-            self._ledger.write("intent", job["id"], **({"group": job["group_key"]} if "group_key" in job else {}))
+            self._ledger.write("intent", job["id"], **{fact: job[fact] for fact in NOTED if fact in job})
         started_s = time.monotonic()
         while time.monotonic() < started_s + PATIENCE_S and not self._over.is_set():
             try:
-                self._client.submit_many(jobs)  # type: ignore[arg-type]
+                stored = self._client.submit_many(jobs)  # type: ignore[arg-type]
             except pulse.PulseError:
                 self.pause_s(self._rng.uniform(0.02, 0.1))
             else:
-                for job in jobs:
-                    self._ledger.write("acked", job["id"])
+                for job, there in zip(jobs, stored, strict=True):
+                    if job["id"] == there:
+                        self._ledger.write("acked", there)
+                    else:
+                        self._ledger.write("not_new", job["id"], other=str(there))
                 self.acked += len(jobs)
                 return
         self.gave_up += not self._over.is_set()
@@ -132,14 +159,15 @@ class Load:
         self, socket: Path, ledger: Ledger, shape: Shape, seed: int, operators: Sequence[Operator] = ()
     ) -> None:
         self.producers = [
-            Producer(socket, ledger, shape, random.Random(f"{seed}/{number}")) for number in range(shape.producers)
+            Producer(socket, ledger, shape, number, random.Random(f"{seed}/{number}"))
+            for number in range(shape.producers)
         ]
         self._operators = operators
         self._threads: list[Turns] = [*self.producers, *operators]
 
     def __enter__(self) -> Self:
         for producer in self.producers[:1]:
-            producer.set_limit()
+            producer.set_limits()
         for thread in self._threads:
             thread.start()
         return self
