@@ -120,5 +120,5 @@ class TestConceal:
         """Each answer with contents is listed: a new one must be, too."""
         asked = {kind for kind, needed in ACCESS_OF.items() if needed is Access.VIEWER}
         assert {kind for kind in asked if is_about_contents(kind)} == {
-            *("jobs.get", "jobs.list", "schedules.get", "schedules.list")
+            *("jobs.get", "jobs.list", "jobs.parents", "schedules.get", "schedules.list")
         }
