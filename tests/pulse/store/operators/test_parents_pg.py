@@ -73,5 +73,5 @@ async def test_whose(connection: Sql, store: Store) -> None:
 
 @pytest.mark.parametrize("after", ["", "x", "0" * 31])
 async def test_no_cursor(store: Store, after: str) -> None:
-    with pytest.raises(BadRequestError, match="after is .*; only a cursor that an earlier page gave as `next`"):
+    with pytest.raises(BadRequestError, match=r"after is .*; only a cursor that an earlier page gave as `next`"):
         await store.dependencies.parents(CHILD.bytes, 10, after)
