@@ -25,6 +25,7 @@ class Waiting(Protocol):
     @property
     def is_terminal(self) -> bool:
         """Whether it has ended."""
+        ...
 
 
 def wait_for(jobs: Mapping[bytes, Waiting], child: Waiting, submitted: SubmittedJob, now_s: float) -> None:

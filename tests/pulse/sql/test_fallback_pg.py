@@ -136,6 +136,7 @@ def test_unique_jobs(flavor: str, nowhere: Path, database: str, query: Query) ->
 def test_jobs_that_wait_for_others(flavor: str, nowhere: Path, database: str, query: Query) -> None:
     """A batch goes there, too; one that is to wait for a job that is not there is refused, with all others."""
     batch, missing = pulse.Batch([{"name": "one"}]), uuid.UUID(int=7)
+    wrong: list[Any] = [{"name": "three"}, {"name": "four", "after": [missing]}]
     batch.then("two", on_failure="run")
     (ids, _) = using(
         flavor,
@@ -143,7 +144,7 @@ def test_jobs_that_wait_for_others(flavor: str, nowhere: Path, database: str, qu
         lambda client: client.submit_batch(batch),
         failing(
             flavor, NotFoundError, f"to wait for job {missing}, and there is no such job",
-            lambda client: client.submit_many([{"name": "three"}, {"name": "four", "after": [missing]}]),
+            lambda client: client.submit_many(wrong),
         ),
         when_down=database,
     )  # fmt: skip

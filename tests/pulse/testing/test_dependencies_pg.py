@@ -21,7 +21,7 @@ ID: Final = [uuid.UUID(int=number + 1) for number in range(12)]
 NOWHERE: Final = uuid.UUID(int=99)
 # What is submitted, or the place of a job that is canceled then.
 STEPS: Final[list[list[dict[str, Any]] | int]] = [
-    [{"id": ID[0]}, {"id": ID[1], "after": [ID[0], ID[0]]}, {"id": ID[2], "after": [ID[0], ID[1]], "on_failure": "run"}],
+    [{"id": ID[0]}, {"id": ID[1], "after": [ID[0]] * 2}, {"id": ID[2], "after": [ID[0], ID[1]], "on_failure": "run"}],
     [{"id": ID[1], "after": [ID[2]]}],  # it is there already: it stays as it is
     [{"id": ID[3]}, {"id": ID[4], "after": [NOWHERE]}],
     [{"id": ID[3]}, {"id": ID[4], "after": [ID[3]], "on_failure": "cancel"}, {"id": ID[5], "after": [ID[4]]}],
