@@ -80,12 +80,12 @@ WITH RECURSIVE tree (id) AS (
     CROSS JOIN LATERAL (SELECT d.child_id FROM pulse.dependencies d WHERE d.parent_id = t.id AND d.on_failure = 'cancel') AS d
     CROSS JOIN LATERAL (
         SELECT c.id FROM pulse.jobs c
-        WHERE c.id = d.child_id AND c.status = 'CANCELED' AND c.last_error LIKE 'canceled: it waited for other jobs, and %') AS c
+        WHERE c.id = d.child_id AND c.status::text = 'CANCELED' AND c.last_error LIKE 'canceled: it waited for other jobs, and %') AS c
 )
 SELECT uuid_send(c.id) AS id FROM (SELECT t.id FROM (SELECT t.id FROM tree t LIMIT $2 + cardinality($1::uuid[])) AS t ORDER BY t.id) AS t
 CROSS JOIN LATERAL (
     SELECT c.id FROM pulse.jobs c
-    WHERE c.id = t.id AND c.status = 'CANCELED' AND c.last_error LIKE 'canceled: it waited for other jobs, and %' FOR UPDATE) AS c;
+    WHERE c.id = t.id AND c.status::text = 'CANCELED' AND c.last_error LIKE 'canceled: it waited for other jobs, and %' FOR UPDATE) AS c;
 
 
 -- name: wait_again :many
