@@ -789,7 +789,8 @@ $$;
 CREATE FUNCTION pulse.is_stored_unseen(id uuid, name text, topic text, args jsonb) RETURNS boolean
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT EXISTS (SELECT FROM pulse.jobs j WHERE j.id = is_stored_unseen.id AND j.name = is_stored_unseen.name
-                                              AND j.topic = is_stored_unseen.topic AND j.args = is_stored_unseen.args)
+                                              AND j.topic = is_stored_unseen.topic
+                                              AND (j.args = is_stored_unseen.args OR j.args ? '$pulse' AND is_stored_unseen.args ? '$pulse'))
 $$;
 
 REVOKE ALL ON FUNCTION pulse.is_stored_unseen(uuid, text, text, jsonb) FROM PUBLIC;
@@ -800,7 +801,8 @@ LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF (SELECT bool_and(has_column_privilege('pulse.jobs', c.needed, 'SELECT')) FROM unnest(ARRAY['id', 'name', 'topic', 'args']) AS c(needed)) THEN
         RETURN EXISTS (SELECT FROM pulse.jobs j WHERE j.id = is_stored.id AND j.name = is_stored.name
-                                                  AND j.topic = is_stored.topic AND j.args = is_stored.args);
+                                                  AND j.topic = is_stored.topic
+                                                  AND (j.args = is_stored.args OR j.args ? '$pulse' AND is_stored.args ? '$pulse'));
     END IF;
     RETURN pulse.is_stored_unseen(id, name, topic, args);
 END
@@ -850,7 +852,8 @@ BEGIN
     SELECT j.name, j.topic, j.args, j.unique_key INTO other FROM pulse.jobs j WHERE j.id = unique_holder.id;
     IF FOUND THEN  -- its args may have been replaced since
         IF (other.name, other.topic) IS DISTINCT FROM (unique_holder.name, unique_holder.topic)
-           OR other.unique_key IS DISTINCT FROM unique_holder.unique_key AND other.args <> unique_holder.args THEN
+           OR other.unique_key IS DISTINCT FROM unique_holder.unique_key AND other.args <> unique_holder.args
+               AND NOT (other.args ? '$pulse' AND unique_holder.args ? '$pulse') THEN
             RAISE EXCEPTION 'job % exists already with another name, topic or args', unique_holder.id USING ERRCODE = 'unique_violation';
         END IF;
         RETURN QUERY SELECT unique_holder.id, NULL::text, NULL::smallint, NULL::timestamptz, NULL::text;

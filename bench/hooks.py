@@ -12,6 +12,7 @@ import pulse
 from bench.results import Sample
 from bench.stage import Stage
 from pulse.app.outcome import Outcome
+from pulse.app.parents import ParentPage
 from pulse.app.transactions.fence import FencePhase
 from pulse.protocol import Assignment
 from pulse.worker.execution.attempt import Attempt
@@ -78,6 +79,10 @@ class _Owner:
         """Nobody reports here."""
 
     checkpointed = progressed
+
+    def read_parents(self, attempt: Attempt, after: str | None) -> ParentPage:
+        """Nobody asks here."""
+        raise NotImplementedError
 
     def fenced(self, attempt: Attempt, phase: FencePhase) -> None:
         """Nobody has a transaction here."""

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from pulse.app.hooks.middleware import CallNext
     from pulse.app.outcome import Discard, RetryAfter, Snooze
     from pulse.client.async_client import AsyncClient, connect
+    from pulse.client.batch import Batch
     from pulse.client.client import Client
     from pulse.client.control_requests import TopicOptions
     from pulse.client.records import Changed, JobPage, LimitPage, Reason, SchedulePage, Stack, Why
@@ -76,6 +77,7 @@ __all__ = [
     "App",
     "AsyncClient",
     "BadRequestError",
+    "Batch",
     "BatchJob",
     "Call",
     "CallNext",
@@ -135,6 +137,7 @@ _MODULES: Final = {
     "pulse.client.records": ("Changed", "JobPage", "LimitPage", "Reason", "SchedulePage", "Stack", "Why"),
     "pulse.app.app": ("App",),
     "pulse.app.call": ("Call", "call"),
+    "pulse.client.batch": ("Batch",),
     "pulse.client.client": ("Client",),
     "pulse.client.async_client": ("AsyncClient", "connect"),
     "pulse.security.codec": ("Codec",),

@@ -16,6 +16,7 @@ PARTS: Final[Mapping[str, Sequence[str]]] = {
         "handlers",
         "hooks",
         "schedules",
+        "workflows",
         "unique-jobs",
         "limits",
         "testing",

@@ -7,8 +7,9 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
-from uuid import UUID
+from uuid import UUID, uuid5
 
+from pulse.app.parents import ParentPage, Parents
 from pulse.app.transactions.fence import AttemptFence
 from pulse.common import json_text
 from pulse.common.json_text import JsonValue
@@ -58,6 +59,10 @@ class Link(Protocol):
         """Keep this JSON text for the next attempt."""
         ...
 
+    def parents(self, after: str | None) -> ParentPage:
+        """A page of the jobs that the job has waited for; blocks."""
+        ...
+
 
 class ContextOwner(Protocol):
     """An attempt."""
@@ -82,6 +87,10 @@ class _LocalLink:
     def progress(self, text: str) -> None: ...
 
     def checkpoint(self, text: str) -> None: ...
+
+    def parents(self, after: str | None) -> ParentPage:
+        del after
+        return (), None
 
 
 class Sent:
@@ -210,6 +219,31 @@ class Context:
             text = _fitting("checkpoint", seal(self.codec, self.name, text), CHECKPOINT_MAX_BYTES)
         self.link.checkpoint(text)
         return _SENT
+
+    def parents(self) -> Parents:
+        """
+        The jobs that this one has waited for (``after``), with their status and result, in the order of their ids.
+
+        Of a ``pulse.Batch`` that is the order in which they were added. They are read from the server when they are
+        asked for; one that was deleted meanwhile is missing.
+
+        Example:
+            ``for parent in await ctx.parents():``, in a plain ``def`` ``for parent in ctx.parents():``. Of very many
+            with long results ``async for parent in ctx.parents():`` keeps only a page in memory.
+        """
+        return Parents(self.link.parents)
+
+    def child_id(self, name: str) -> UUID:
+        """
+        The id for a job that this handler submits: the same in each attempt, so that a second try submits no new job.
+
+        Args:
+            name: Which of them: another one for each job that the handler submits.
+
+        Example:
+            ``await client.submit(pulse.call(send, user), id=ctx.child_id(f"mail to {user}"))``
+        """
+        return uuid5(self.job_id, name)
 
     def transaction(self, connection: object, *, complete: bool = True) -> Transaction:
         """

@@ -3,6 +3,7 @@ Clients, asynchronous and blocking: they submit, read and change jobs over the s
 
 - async_client: `pulse.AsyncClient` and `pulse.connect`
 - async_transport: sends requests and receives answers with anyio
+- batch: `pulse.Batch`: jobs that are submitted together, and may wait for each other
 - client: `pulse.Client`: the same methods, blocking
 - control_requests: builds requests about pauses, topics, workers, counts and the audit
 - discovery: finds the server: socket, address, account and password

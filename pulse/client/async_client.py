@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from os import PathLike
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar, Unpack, cast, overload
 from uuid import UUID
 
 import anyio
@@ -23,6 +23,7 @@ import anyio
 from pulse.app.call import Call, HandlerRef
 from pulse.client import control_requests, discovery, requests, schedule_requests
 from pulse.client.async_transport import AsyncTransport
+from pulse.client.batch import batch_of
 from pulse.client.control_requests import AuditFilters, TopicOptions
 from pulse.client.discovery import Remote
 from pulse.client.records import Changed, JobPage, LimitPage, SchedulePage, Stack, Why
@@ -161,6 +162,7 @@ class AsyncClient:
             TooLargeError: The args are longer than a frame may be; nothing was sent.
             ConflictError: A job with this id exists, with another name, topic or args; or with this unique key, and
                 ``on_conflict`` is "error".
+            NotFoundError: A job of ``after`` is not there.
 
         """
         ids = await self.submit_many([{"name": handler, "args": args, **options}])
@@ -182,14 +184,29 @@ class AsyncClient:
             return await self._transport.ask(request)
         return await self._fallback.submit(request, self._transport.ask)
 
+    async def submit_batch(
+        self,
+        jobs: Iterable[NewJob | Call[Any]],
+        then: HandlerRef | None = None,
+        *,
+        on_failure: Literal["cancel", "run"] | None = None,
+    ) -> list[UUID]:
+        """
+        Enqueue jobs that may wait for each other, all or none.
+
+        Args:
+            jobs: A ``pulse.Batch``; or as of ``submit_many``.
+            then: A call to run when all of them have ended.
+            on_failure: If one of them fails: "cancel" cancels that call, "run" runs it all the same.
+
+        Returns:
+            Their ids, in the same order; the last one is that of *then*.
+
+        """
+        return await self.submit_many(batch_of(jobs, then, on_failure))
+
     async def get(self, job_id: IdLike) -> Job:
-        """
-        One job with its history.
-
-        Raises:
-            NotFoundError: There is no such job (any more).
-
-        """
+        """One job with its history. NotFoundError: there is no such job (any more)."""
         return await self._ask(requests.get(job_id))
 
     async def wait(self, job_id: IdLike, timeout_s: float | None = None) -> Job:
@@ -240,6 +257,10 @@ class AsyncClient:
     async def jobs(self, **filters: Unpack[JobFilters]) -> JobPage:
         """A page of jobs, newest first; see ``JobFilters``: status, topic, error, older_s, limit, after ..."""
         return await self._ask(requests.list_jobs(filters))
+
+    async def parents(self, job_id: IdLike, limit: int = 1000, after: str | None = None) -> JobPage:
+        """A page of the jobs that a job waits for, or has waited for, by id; a page of long results is short."""
+        return await self._ask(requests.parents(job_id, limit, after))
 
     async def cancel(self, *job_ids: IdLike, with_dependents: bool = False) -> Changed:
         """
@@ -394,16 +415,7 @@ class AsyncClient:
         return answer.get("workers")
 
     async def drain_worker(self, identity: str) -> None:
-        """
-        Let a handler process finish its jobs and end; its pool starts a new one in its place.
-
-        Args:
-            identity: Its ``identity``, as ``workers`` lists it.
-
-        Raises:
-            NotFoundError: No such worker is connected to this server.
-
-        """
+        """Let a handler process, by its ``identity`` of ``workers``, finish its jobs and end; its pool replaces it."""
         await self._ask(control_requests.drain_worker(identity))
 
     async def status(self) -> dict[str, JsonValue]:

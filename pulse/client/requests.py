@@ -177,8 +177,8 @@ def welcome_of(frame: Frame) -> Welcome:
 
 def submit(jobs: Iterable[NewJob | Call[Any]]) -> Request[list[UUID]]:
     """Submit all of *jobs*, or none. Each has an id before it is sent, so that the request can be repeated."""
-    _check_list(jobs)
-    bodies = [_job_body(job) for job in jobs]
+    check_list(jobs)
+    bodies = [job_body(job) for job in jobs]
     if not bodies:
         raise BadRequestError("submit: no jobs")
     traceparent = current_traceparent()
@@ -192,7 +192,8 @@ def submit(jobs: Iterable[NewJob | Call[Any]]) -> Request[list[UUID]]:
     return Request("submit", {"jobs": bodies}, partial(submitted, sent))
 
 
-def _check_list(jobs: object) -> None:
+def check_list(jobs: object) -> None:
+    """Refuse what is no list of jobs, such as one alone."""
     kind = type(jobs)
     if not issubclass(kind, Iterable) or issubclass(kind, str | bytes | Mapping):
         raise BadRequestError(f"submit: jobs must be a list of calls or mappings, not {kind.__name__}")
@@ -256,6 +257,11 @@ def list_jobs(filters: JobFilters) -> Request[JobPage]:
     if schedule is not None:
         body["schedule"] = as_id(schedule)
     return Request("jobs.list", body, records.job_page)
+
+
+def parents(job_id: IdLike, limit: int, after: str | None) -> Request[JobPage]:
+    """A page of the jobs that this one waits for, or has waited for."""
+    return Request("jobs.parents", {**given({"limit": limit, "after": after}), "id": as_id(job_id)}, records.job_page)
 
 
 def cancel(job_ids: Iterable[IdLike], *, with_dependents: bool = False) -> Request[Changed]:
@@ -337,10 +343,16 @@ def cut_pause_s(job: Job, pause_s: float, waited_s: float, timeout_s: float | No
 _JOB_KEYS: Final = frozenset({"name", "args", *JobOptions.__annotations__})
 
 
-def _job_body(given: object) -> dict[str, object]:
-    """The fields of a job in the request; its id only if it has one."""
+def job_body(given: object) -> dict[str, object]:
+    """
+    The fields of a job in the request; its id only if it has one.
+
+    Raises:
+        BadRequestError: Something is wrong with it, which the message says.
+
+    """
     if isinstance(given, Call):
-        return _job_body({"name": cast("object", given)})
+        return job_body({"name": cast("object", given)})
     if not isinstance(given, Mapping):
         raise BadRequestError(f"submit: a job is a mapping with name and args, not {type(given).__name__}")
     job = cast("Mapping[str, Any]", given)

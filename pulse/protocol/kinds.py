@@ -25,6 +25,7 @@ CLIENT_KINDS: Final[Mapping[str, type[Struct]]] = {
     "jobs.errors": requests.JobsErrors,
     "jobs.find": requests.JobsFind,
     "jobs.get": requests.ById,
+    "jobs.parents": requests.JobsParents,
     "jobs.why": requests.ById,
     "jobs.graph": requests.ById,
     "jobs.cancel": requests.JobsWithDependents,

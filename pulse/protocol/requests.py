@@ -81,6 +81,13 @@ class ById(Struct, frozen=True):
     id: Id
 
 
+class JobsParents(ById, frozen=True):
+    """A page of the jobs that a job waits for, or has waited for."""
+
+    limit: Annotated[int, Meta(ge=1, le=1000)] = 1000
+    after: str | None = None
+
+
 class ByIds(Struct, frozen=True):
     """A request about several jobs; ``matching`` is the filter that chose them, for the audit."""
 

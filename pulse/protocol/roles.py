@@ -63,6 +63,7 @@ ACCESS_OF: Final[Mapping[str, Access]] = {
     "jobs.errors": Access.VIEWER,
     "jobs.find": Access.VIEWER,
     "jobs.get": Access.VIEWER,
+    "jobs.parents": Access.VIEWER,
     "jobs.why": Access.VIEWER,
     "jobs.graph": Access.VIEWER,
     "limits.declare": Access.WORKER,

@@ -8,7 +8,7 @@ from typing import Final, cast
 # Args, progress, checkpoints and results. Errors stay, since viewers need them.
 CONTENTS: Final = frozenset({"args", "progress", "result"})
 PARTS: Final = frozenset({"job", "jobs", "schedule", "schedules", "history"})
-_KINDS: Final = frozenset({"jobs.get", "jobs.list", "schedules.get", "schedules.list"})
+_KINDS: Final = frozenset({"jobs.get", "jobs.list", "jobs.parents", "schedules.get", "schedules.list"})
 
 
 def is_about_contents(kind: str) -> bool:

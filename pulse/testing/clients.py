@@ -113,6 +113,10 @@ def _get(queue: MemoryQueue, body: Mapping[str, object]) -> dict[str, object]:
     return queue.job(cast("bytes", body["id"])).answer()
 
 
+def _parents(queue: MemoryQueue, body: Mapping[str, object]) -> dict[str, object]:
+    return queue.parents(queue.job(cast("bytes", body["id"])))
+
+
 def _cancel(queue: MemoryQueue, body: Mapping[str, object]) -> dict[str, object]:
     done: list[bytes] = []
     refused: list[tuple[bytes, str]] = []
@@ -136,6 +140,7 @@ def _nothing(_queue: MemoryQueue, _body: Mapping[str, object]) -> dict[str, obje
 _ANSWERS: Final[Mapping[str, Callable[[MemoryQueue, Mapping[str, Any]], dict[str, object]]]] = {
     "submit": _nothing,
     "jobs.get": _get,
+    "jobs.parents": _parents,
     "jobs.cancel": _cancel,
     "ping": _nothing,
 }

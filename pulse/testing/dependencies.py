@@ -8,7 +8,7 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
-from pulse.errors import NotFoundError
+from pulse.errors import BadRequestError, NotFoundError
 from pulse.protocol import SubmittedJob
 from pulse.protocol.answers import JobInfo
 
@@ -20,6 +20,7 @@ class Waiting(Protocol):
 
     info: JobInfo
     waits_for: dict[bytes, str]
+    after: tuple[bytes, ...]
 
     @property
     def is_terminal(self) -> bool:
@@ -32,13 +33,19 @@ def wait_for(jobs: Mapping[bytes, Waiting], child: Waiting, submitted: Submitted
 
     Raises:
         NotFoundError: One of them is not there.
+        BadRequestError: It is to wait for itself.
     """
     parents: dict[bytes, str] = dict.fromkeys(submitted.after or (), submitted.on_failure or "cancel")
+    if child.info.id in parents:
+        own = UUID(bytes=child.info.id)
+        message = f"job {own} is to wait for job {own}; only a job that was submitted before it is allowed"
+        raise BadRequestError(message)
     missing = next((one for one in parents if one not in jobs), None)
     if missing is not None:
         message = f"job {UUID(bytes=child.info.id)} is to wait for job {UUID(bytes=missing)}, and there is no such job"
         raise NotFoundError(message)
-    child.waits_for, child.info = parents, replace(child.info, waiting_on=len(parents) or None)
+    child.waits_for, child.after = parents, tuple(parents)
+    child.info = replace(child.info, waiting_on=len(parents) or None)
     for one in list(parents):
         if jobs[one].is_terminal:
             _tell(jobs, child, jobs[one], now_s)

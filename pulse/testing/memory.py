@@ -27,10 +27,11 @@ from pulse.common.backoff import backoff_s
 from pulse.common.ids import uuid7s
 from pulse.common.json_text import JsonValue
 from pulse.common.text import iso
-from pulse.errors import BadRequestError, ConflictError, NotFoundError
+from pulse.errors import BadRequestError, ConflictError, NotFoundError, PulseError
 from pulse.job import Job, Status, keeps_unique_key
 from pulse.protocol import Assignment, SubmittedJob
 from pulse.protocol.answers import AttemptInfo, JobInfo
+from pulse.security.codec import BY
 from pulse.testing.dependencies import settle, wait_for
 from pulse.testing.recording import Recording
 from pulse.worker.execution.attempt import Attempt, StopReason
@@ -98,10 +99,12 @@ class MemoryJob:
         delays_s: The wait before each next try.
         error: What the last attempt raised.
         waits_for: The jobs that have to end before it is due, and what it does if one fails.
+        after: All that it has waited for.
     """
 
     def __init__(self, info: JobInfo) -> None:
         self.waits_for: dict[bytes, str] = {}
+        self.after: tuple[bytes, ...] = ()
         self.info = info
         self.recording = Recording()
         self.attempt: Attempt | None = None
@@ -176,6 +179,10 @@ class MemoryQueue:
             raise NotFoundError("no such job")
         return found
 
+    def parents(self, job: MemoryJob) -> dict[str, object]:
+        """The body of the answer to jobs.parents: all of them, in the order of their ids."""
+        return {"jobs": [self._jobs[one].answer()["job"] for one in sorted(job.after) if one in self._jobs]}
+
     def handler(self, job: MemoryJob) -> Handler | None:
         """Its handler, if the app has it."""
         return self._handlers.get(job.info.name)
@@ -194,7 +201,7 @@ class MemoryQueue:
         before = dict(self._jobs), [(job, job.info) for job in self._jobs.values()]
         try:
             return [self._add(self._made(one), one) for one in jobs]
-        except (ConflictError, NotFoundError):
+        except PulseError:
             self._jobs, rows = before
             for job, info in rows:
                 job.info = info
@@ -433,4 +440,9 @@ def _newest(job: MemoryJob) -> str | None:
 
 
 def _key(job: MemoryJob) -> tuple[str, str, JsonValue]:
-    return job.info.name, job.info.topic, job.info.args
+    args = json_text.loads(job.info.args or "{}")
+    return (
+        job.info.name,
+        job.info.topic,
+        BY if isinstance(args, dict) and BY in args else job.info.args,
+    )  # as schema.sql

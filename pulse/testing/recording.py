@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
 from pulse.app.context import Context
+from pulse.app.parents import ParentPage
 from pulse.app.transactions.fence import AttemptFence
 from pulse.common import json_text
 from pulse.common.ids import uuid7
 from pulse.common.json_text import JsonValue
+from pulse.job import Job
 
 __all__ = ["Recording", "RecordingContext"]
 
@@ -24,6 +27,7 @@ class Recording:
         cancelled: What ``ctx.cancelled`` says; may be set.
         lease_lost: What ``ctx.lease_lost`` says; may be set.
         fence: What ``ctx.transaction`` asks, and what it has come to.
+        parent_jobs: What ``ctx.parents()`` finds; may be set.
     """
 
     worker: str | None = None
@@ -32,6 +36,7 @@ class Recording:
         self.fence: AttemptFence | None = AttemptFence("", holds=lambda: not self.lease_lost)
         self.progress_reports: list[JsonValue] = []
         self.checkpoints: list[JsonValue] = []
+        self.parent_jobs: Sequence[Job] = ()
         self.cancelled = False
         self.lease_lost = False
 
@@ -39,9 +44,9 @@ class Recording:
         """Let the context say so."""
         self.cancelled, self.lease_lost = cancelled, lease_lost
 
-    def begin(self, fence: AttemptFence) -> None:
-        """An attempt begins, with a fence of its own."""
-        self.fence = fence
+    def begin(self, fence: AttemptFence, parents: Sequence[Job]) -> None:
+        """An attempt begins, with a fence of its own; its job has waited for *parents*."""
+        self.fence, self.parent_jobs = fence, parents
 
     def progress(self, text: str) -> None:
         """Keep a report."""
@@ -50,6 +55,11 @@ class Recording:
     def checkpoint(self, text: str) -> None:
         """Keep a checkpoint."""
         self.checkpoints.append(json_text.loads(text))
+
+    def parents(self, after: str | None) -> ParentPage:
+        """The jobs in ``parent_jobs``."""
+        del after
+        return self.parent_jobs, None
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

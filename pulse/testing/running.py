@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import Any, Final, TypeAlias
@@ -22,11 +22,14 @@ from pulse.app.hooks.middleware import wrapped
 from pulse.app.hooks.registry import Hooks
 from pulse.app.outcome import Outcome
 from pulse.app.transactions.fence import FencePhase
+from pulse.client.records import job_page
+from pulse.client.sealing import open_answer
 from pulse.errors import InlineError
+from pulse.job import Job
 from pulse.logs import LOGGED
 from pulse.testing.memory import WORKER, MemoryJob, MemoryQueue
 from pulse.worker.execution.attempt import Attempt, arguments_for
-from pulse.worker.execution.batch import Batch, Called
+from pulse.worker.execution.batch import BatchCall, Called
 from pulse.worker.execution.failure_hooks import counts, tell_failure
 from pulse.worker.execution.runner import call_in_thread, call_plain
 
@@ -72,7 +75,7 @@ class InlineRunner:
         if not claimed:
             return
         called = _called(claimed, handler)
-        with _begun(called, claimed):
+        with _begun(called, claimed, self._parents):
             if needs_loop:
                 value = anyio.run(self._call, called, handler, _call_directly, backend=self._backend)
             else:
@@ -90,7 +93,7 @@ class InlineRunner:
         if not claimed:
             return
         called = _called(claimed, handler)
-        with _begun(called, claimed):
+        with _begun(called, claimed, self._parents):
             value = await self._call(called, handler, _call_in_thread)
             endings = _endings(called, value)
             if handler.on_failure:
@@ -105,6 +108,10 @@ class InlineRunner:
         if any(one.attempt is not None for one in (job, *others)):
             raise InlineError(f"{handler.name} waits for a job that waits for it")
         return handler
+
+    def _parents(self, job: MemoryJob) -> Sequence[Job]:
+        page, handler = job_page(self._queue.parents(job)), self._queue.handler(job)
+        return page.jobs if handler is None or handler.codec is None else open_answer(handler.codec, page).jobs
 
     def _claimed(self, jobs: Iterable[MemoryJob]) -> Claimed:
         found = [(job, self._queue.claim(job)) for job in jobs]
@@ -158,22 +165,23 @@ class InlineRunner:
 
 def _called(claimed: Claimed, handler: Handler) -> Called:
     attempts = [attempt for _, attempt in claimed]
-    return attempts[0] if handler.batch is None else Batch(attempts)
+    return attempts[0] if handler.batch is None else BatchCall(attempts)
 
 
 def _attempts(called: Called) -> Sequence[Attempt]:
-    return called.attempts if isinstance(called, Batch) else [called]
+    return called.attempts if isinstance(called, BatchCall) else [called]
 
 
 @contextlib.contextmanager
-def _begun(called: Called, claimed: Claimed) -> Generator[None]:
+def _begun(called: Called, claimed: Claimed, parents: Callable[[MemoryJob], Sequence[Job]]) -> Generator[None]:
     """What runs in here belongs to the attempt, or to the batch; what runs afterwards does not."""
     recordings = {attempt: job.recording for job, attempt in claimed}
     tokens = CURRENT.set(called), LOGGED.set(claimed[0][1].job)
     try:
         called.begin(recordings.__getitem__)
         for job, attempt in claimed:
-            job.recording.begin(attempt.fence_for(WORKER, _keep_nothing, partial(_holds, job, attempt)))
+            fence = attempt.fence_for(WORKER, _keep_nothing, partial(_holds, job, attempt))
+            job.recording.begin(fence, parents(job))
         yield
     finally:
         CURRENT.reset(tokens[0])
@@ -186,13 +194,13 @@ def _holds(job: MemoryJob, attempt: Attempt) -> bool:
 
 def _arguments(called: Called, handler: Handler, values: Mapping[Any, Any]) -> dict[str, Any] | None:
     """The arguments for the handler; None: no job of a batch has args that fit."""
-    if isinstance(called, Batch):
+    if isinstance(called, BatchCall):
         return called.arguments(handler, values)
     return arguments_for(called, handler, values)
 
 
 def _endings(called: Called, value: object) -> list[Ending]:
-    results = called.results(value) if isinstance(called, Batch) else [(called, value)]
+    results = called.results(value) if isinstance(called, BatchCall) else [(called, value)]
     return [(attempt, _ending(attempt, own), own) for attempt, own in results]
 
 

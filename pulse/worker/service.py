@@ -13,6 +13,7 @@ from anyio.abc import TaskGroup
 
 from pulse.app.app import App
 from pulse.app.outcome import Outcome
+from pulse.app.parents import ParentPage
 from pulse.app.tracing import for_attempts
 from pulse.app.transactions.fence import FencePhase
 from pulse.protocol import Drain
@@ -20,8 +21,9 @@ from pulse.system import log_sink, processes
 from pulse.system.failure_log import FailedAttempt, FailureLog, Log
 from pulse.worker.execution import stacks
 from pulse.worker.execution.attempt import HUNG, Attempt, Pair, StopReason
-from pulse.worker.execution.batch import Batch
+from pulse.worker.execution.batch import BatchCall
 from pulse.worker.execution.deadlines import Deadlines
+from pulse.worker.execution.parents import ParentReader
 from pulse.worker.execution.runner import Runner, interrupt, make_runner
 from pulse.worker.execution.wakeup import SAME_SIGNAL_S, Signals, Waker, WakeupEvent, exit_now
 from pulse.worker.isolation.manager import Cells
@@ -63,6 +65,7 @@ class Service:
         self._notes = notes
         self._log = log
         self._failures = FailureLog(log)
+        self._parents = ParentReader(options.pool.socket, app.codec)
         self._ledger = Ledger(app.handlers, options.pool.concurrency)
         self._prefetch = Prefetch(options.pool.concurrency)
         self._tracing = for_attempts()
@@ -160,6 +163,10 @@ class Service:
         self._ledger.checkpoints.save(attempt, text)
         self._soon()
 
+    def read_parents(self, attempt: Attempt, after: str | None) -> ParentPage:
+        """The handler asks for a page of the jobs that its job has waited for; in a thread."""
+        return self._parents.read(attempt, after)
+
     # Called by the cells.
 
     def waits_for_cells(self) -> bool:
@@ -217,7 +224,7 @@ class Service:
             interrupt(attempt)
         self._wake()
 
-    def _stop_rest(self, batch: Batch, reason: StopReason, stack: str | None) -> None:
+    def _stop_rest(self, batch: BatchCall, reason: StopReason, stack: str | None) -> None:
         """A limit that one job of a batch passes ends the call, and so all of them."""
         for one in batch.attempts:
             if self._ledger.stop(one.pair, reason) is not None:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
+from uuid import UUID
 
+from pulse.errors import BadRequestError
 from pulse.store.arguments import uuids
+from pulse.store.reading.damaged_jobs import legible_jobs
+from pulse.store.reading.jobs import wire_row
+from pulse.store.reading.page_size import PageRows, Row
 from pulse.store.statements import STATEMENTS
 
 if TYPE_CHECKING:
     from pulse.store.connections.pool import Pool
 
+PIECE: Final = 20  # jobs that are read at once: more than a page, if their results are large, would be read in vain
 FIRST: Final = bytes(16), bytes(16)
 _SHOWN: Final = ("id", "name", "status", "on_failure", "is_over")
 
@@ -56,3 +62,42 @@ class DependencyStore:
             found |= {name: [{key: row[key] for key in _SHOWN} for row in some]}
             found |= {f"{name}_total": some[0]["total"] if some else 0}
         return found
+
+    async def parents(self, identity: bytes, limit: int, after: str | None) -> tuple[list[Row], str | None]:
+        """
+        A page of the jobs that one waits for, or has waited for, with all columns, in the order of their ids.
+
+        Args:
+            identity: Which.
+            limit: Most jobs of the page; it ends early if their texts are long.
+            after: ``next`` of the page before.
+
+        Returns:
+            The jobs, and ``next``: None on the last page.
+
+        Raises:
+            BadRequestError: *after* is no such text.
+        """
+        page = PageRows()
+        async with self._pool.connection() as connection:
+            found = await connection.fetch(
+                STATEMENTS["parents_of_job"].sql, *uuids([identity, _cursor(after)]), limit + 1
+            )
+            ids = [row["id"] for row in found[:limit]]
+            for at in range(0, len(ids), PIECE):
+                piece = ids[at : at + PIECE]
+                rows = {row["id"]: row for row in await legible_jobs(connection, piece, "jobs_by_ids")}
+                page.take(wire_row(rows[one.bytes]) for one in piece if one.bytes in rows)
+                if page.is_full:
+                    return page.rows, UUID(bytes=cast("bytes", page.rows[-1]["id"])).hex
+        return page.rows, ids[-1].hex if len(found) > limit else None
+
+
+def _cursor(after: str | None) -> bytes:
+    if after is None:
+        return bytes(16)
+    try:
+        return UUID(after).bytes
+    except ValueError:
+        message = f"after is {after!r:.60}; only a cursor that an earlier page gave as `next` is allowed"
+        raise BadRequestError(message) from None

@@ -63,6 +63,14 @@ FROM nodes n
 LEFT JOIN LATERAL (SELECT left(j.name, 100) AS name, j.status::text AS status FROM pulse.jobs j WHERE j.id = n.id LIMIT 1) AS j ON true;
 
 
+-- name: parents_of_job :many
+-- What:    ids of the jobs that a job waits for, or has waited for, and that are still there.
+-- Args:    $1 id uuid, $2 after: the last id of the page before uuid, $3 limit int.   Guard: none: reads.   Returns: id, in that order.
+SELECT d.parent_id AS id FROM pulse.dependencies d
+WHERE d.child_id = $1 AND d.parent_id > $2 AND EXISTS (SELECT FROM pulse.jobs p WHERE p.id = d.parent_id)
+ORDER BY d.parent_id LIMIT $3;
+
+
 -- name: job_text :one
 -- What:    one of the long columns of a job: the others are not read, as they may be corrupt.
 -- Args:    $1 id uuid, $2 which.   Guard: none: reads.   Returns: the text.

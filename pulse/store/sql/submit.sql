@@ -174,9 +174,11 @@ SELECT pulse.add_dependencies($1, $2, $3);
 -- What:    which of these ids hold another job than the one submitted, or none.
 -- Args:    $1 ids uuid[], $2 names text[], $3 args text[], $4 topics text[] (NULL elements: resolve)
 -- Guard:   none: reads.
--- Returns: ids whose row has another name, topic or args, or is_missing. Other options, such as the group, are not compared.
+-- Returns: ids whose row has another name, topic or args, or is_missing. Other options, such as the group, are not compared, nor are
+--          encrypted args: each encryption of the same args has another text.
 SELECT d.id, j.id IS NULL AS is_missing
 FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[]) AS d(id, name, args, topic)
 LEFT JOIN pulse.handlers h ON h.name = d.name
 LEFT JOIN pulse.jobs j ON j.id = d.id
-WHERE j.id IS NULL OR j.name <> d.name OR j.topic <> coalesce(d.topic, h.topic, 'default') OR j.args <> d.args::jsonb;
+WHERE j.id IS NULL OR j.name <> d.name OR j.topic <> coalesce(d.topic, h.topic, 'default')
+   OR j.args <> d.args::jsonb AND NOT (j.args ? '$pulse' AND d.args::jsonb ? '$pulse');

@@ -28,7 +28,7 @@ from pulse.security.codec import BY, UnreadableError, seal, unseal
 from pulse.worker.execution.late_endings import note_late
 
 if TYPE_CHECKING:
-    from pulse.worker.execution.batch import Batch
+    from pulse.worker.execution.batch import BatchCall
 
 __all__ = [
     "HUNG",
@@ -176,7 +176,7 @@ class Attempt(HandlerCall):
         self.args: Mapping[str, Any] = _NO_ARGS
         self.stack: str | None = None
         self.fence: AttemptFence | None = None
-        self.batch: Batch | None = None
+        self.batch: BatchCall | None = None
         self.stall_s = None if handler is None else handler.stall_s
         if job.extra is not None and self.stall_s is None and "stall_s" in job.extra:
             of_topic = _decode(job.extra["stall_s"])
@@ -200,7 +200,7 @@ class Attempt(HandlerCall):
         LOGGED.set(self.job)
         CURRENT.set(self)
 
-    def join(self, batch: Batch) -> None:
+    def join(self, batch: BatchCall) -> None:
         """Its handler is called for all of *batch*."""
         self.batch = batch
 

@@ -20,10 +20,10 @@ from pulse.errors import HandlerError, TransactionError
 from pulse.logs import LOGGED
 from pulse.worker.execution.attempt import Attempt, HandlerCall, decoded_args
 
-__all__ = ["Batch", "Called", "called_by", "put_alone"]
+__all__ = ["BatchCall", "Called", "called_by", "put_alone"]
 
 
-class Batch(HandlerCall):
+class BatchCall(HandlerCall):
     """
     One call of a handler of batches.
 
@@ -115,12 +115,12 @@ class Batch(HandlerCall):
         return self._context
 
 
-Called = Attempt | Batch
+Called = Attempt | BatchCall
 
 
 def put_alone(attempt: Attempt) -> None:
     """Its handler takes batches, and gets this one alone."""
-    Batch([attempt])
+    BatchCall([attempt])
 
 
 def called_by(attempt: Attempt) -> Called:
@@ -139,7 +139,7 @@ def _job(attempt: Attempt, handler: Handler) -> BatchJob[Any]:
 class _BatchLink:
     """The link of a batch's context: says what is true of all jobs, and acts for none."""
 
-    def __init__(self, batch: Batch, contexts: Sequence[Context]) -> None:
+    def __init__(self, batch: BatchCall, contexts: Sequence[Context]) -> None:
         self._batch = batch
         self._contexts = contexts
 
@@ -164,3 +164,6 @@ class _BatchLink:
 
     def checkpoint(self, text: str) -> NoReturn:  # noqa: ARG002 - as Link has it
         raise HandlerError("a batch has no checkpoint: each job of it has its own, job.ctx.checkpoint")
+
+    def parents(self, after: str | None) -> NoReturn:  # noqa: ARG002 - as Link has it
+        raise HandlerError("a batch has no parents: each job of it has its own, job.ctx.parents")

@@ -24,11 +24,12 @@ from pulse.app.context import CURRENT
 from pulse.app.handler import Handler
 from pulse.app.hooks.middleware import Layers, wrapped
 from pulse.app.outcome import RELEASED, Outcome
+from pulse.app.parents import ParentPage
 from pulse.app.tracing import Tracing
 from pulse.app.transactions.fence import AttemptFence, FencePhase
 from pulse.logs import LOGGED
 from pulse.worker.execution.attempt import Attempt, arguments_for
-from pulse.worker.execution.batch import Batch, Called, called_by
+from pulse.worker.execution.batch import BatchCall, Called, called_by
 from pulse.worker.execution.failure_hooks import counts, tell_failure
 from pulse.worker.execution.wakeup import WakeupEvent
 
@@ -57,6 +58,10 @@ class AttemptOwner(Protocol):
 
     def checkpointed(self, attempt: Attempt, text: str) -> None:
         """The handler saved a checkpoint."""
+
+    def read_parents(self, attempt: Attempt, after: str | None) -> ParentPage:
+        """The handler asks for a page of the jobs that its job has waited for; blocks."""
+        ...
 
 
 class RunnerOwner(AttemptOwner, Protocol):
@@ -107,7 +112,7 @@ def interrupt(attempt: Attempt) -> None:
     are in it are stopped.
     """
     called = called_by(attempt)
-    if isinstance(called, Batch) and not called.is_stopped:
+    if isinstance(called, BatchCall) and not called.is_stopped:
         return
     if called.begun and called.task is not None and not called.in_thread:
         called.task.cancel()
@@ -265,7 +270,7 @@ class _Caller:
         self._values = values
 
     async def call(self, called: Called) -> None:
-        if isinstance(called, Batch):
+        if isinstance(called, BatchCall):
             await self._call_batch(called)
             return
         attempt, handler = called, called.handler
@@ -295,7 +300,7 @@ class _Caller:
             tracing.end(span, ending)
         self._owner.ended(attempt, ending)
 
-    async def _call_batch(self, batch: Batch) -> None:
+    async def _call_batch(self, batch: BatchCall) -> None:
         """As ``call``: one call for all, and for each its outcome."""
         handler = batch.attempts[0].handler
         assert handler is not None  # noqa: S101 - else it would be in no batch
@@ -319,7 +324,7 @@ class _Caller:
         for one, ending, _ in ended:
             self._owner.ended(one, ending)
 
-    async def _call_for_all(self, batch: Batch, handler: Handler, arguments: dict[str, Any]) -> object:
+    async def _call_for_all(self, batch: BatchCall, handler: Handler, arguments: dict[str, Any]) -> object:
         if handler.layers is not None:
             return await self._call_in_layers(batch, handler, handler.layers, arguments)
         if handler.is_async:
@@ -434,3 +439,6 @@ class _AttemptLink:
 
     def checkpoint(self, text: str) -> None:
         self._owner.checkpointed(self._attempt, text)
+
+    def parents(self, after: str | None) -> ParentPage:
+        return self._owner.read_parents(self._attempt, after)

@@ -26,13 +26,15 @@ from pulse.app.app import App
 from pulse.app.handler import Handler
 from pulse.app.hooks.lifespan import StartupError, running
 from pulse.app.outcome import Outcome
+from pulse.app.parents import ParentPage
 from pulse.app.tracing import for_cell
 from pulse.app.transactions.fence import AttemptFence, FencePhase
 from pulse.system import log_sink, processes
 from pulse.worker.execution import stacks
 from pulse.worker.execution.attempt import HUNG, Attempt, Phase, arguments_for
-from pulse.worker.execution.batch import Batch
+from pulse.worker.execution.batch import BatchCall
 from pulse.worker.execution.failure_hooks import log_hook
+from pulse.worker.execution.parents import ParentReader
 from pulse.worker.execution.runner import call_plain, fence_of, interrupt, is_failure, make_runner
 from pulse.worker.isolation.messages import (
     Begun,
@@ -50,7 +52,7 @@ from pulse.worker.isolation.messages import (
     to_cell,
 )
 from pulse.worker.isolation.rlimits import limited
-from pulse.worker.options import Backend, loop_options
+from pulse.worker.options import Backend, PoolOptions, loop_options
 
 __all__ = ["run"]
 
@@ -63,7 +65,7 @@ _OOM_MORE: Final = 200  # of 1000: when memory runs out, the kernel kills one jo
 _OOM_MOST: Final = 1000
 
 
-def run(app: App, backend: Backend, channel_fd: int, stack_fd: int, zygote_pid: int) -> NoReturn:
+def run(app: App, pool: PoolOptions, channel_fd: int, stack_fd: int, zygote_pid: int) -> NoReturn:
     """Run one job; ends the process."""
     code = BROKEN
     try:
@@ -71,7 +73,7 @@ def run(app: App, backend: Backend, channel_fd: int, stack_fd: int, zygote_pid: 
         os.setpgid(0, 0)  # a handler that kills its group kills only its own; the zygote ends the rest
         _go_first()
         stacks.listen(stack_fd)
-        CellProcess(app, backend, socket.socket(fileno=channel_fd), stack_fd=stack_fd).run()
+        CellProcess(app, pool, socket.socket(fileno=channel_fd), stack_fd=stack_fd).run()
     except SystemExit:
         pass  # the zygote has died meanwhile
     except BaseException:  # noqa: BLE001 - nothing may return into the zygote's loop
@@ -95,14 +97,15 @@ class CellProcess:
     The process of one handler; also the ``RunnerOwner`` for it.
 
     Args:
-        backend: Event loop of async handlers.
+        pool: Options of the pool: the event loop of async handlers, and the server.
         channel: To the handler process.
         stack_fd: Where this process writes its stacks.
     """
 
-    def __init__(self, app: App, backend: Backend, channel: socket.socket, stack_fd: int) -> None:
+    def __init__(self, app: App, pool: PoolOptions, channel: socket.socket, stack_fd: int) -> None:
         self._app = app
-        self._backend: Backend = backend
+        self._backend: Backend = pool.backend
+        self._parents = ParentReader(pool.socket, app.codec)
         self._channel = channel
         self._stack_fd = stack_fd
         self._pid = os.getpid()
@@ -167,6 +170,10 @@ class CellProcess:
         """The handler saved a checkpoint."""
         self._send(frame(CellCheckpoint(text)))
 
+    def read_parents(self, attempt: Attempt, after: str | None) -> ParentPage:
+        """The handler asks for a page of the jobs that its job has waited for: this process asks the server itself."""
+        return self._parents.read(attempt, after)
+
     # The rest.
 
     def look(self) -> None:
@@ -188,7 +195,7 @@ class CellProcess:
                     self._lives_on = bool(handler.provided or hooks.on_shutdown)
                     runner = make_runner(self, group, 1, self._tracing, values)
                     self._send(frame(Begun()))
-                    runner.start(self._attempt if handler.batch is None else Batch([self._attempt]))
+                    runner.start(self._attempt if handler.batch is None else BatchCall([self._attempt]))
                     await self._over.wait()
             except StartupError as error:
                 self._not_started(error)
@@ -309,3 +316,7 @@ class _PlainLink:
     def checkpoint(self, text: str) -> None:
         """Keep this JSON text for the next attempt."""
         self._cell.checkpointed(self._attempt, text)
+
+    def parents(self, after: str | None) -> ParentPage:
+        """A page of the jobs that the job has waited for."""
+        return self._cell.read_parents(self._attempt, after)

@@ -42,7 +42,7 @@ from pulse.worker.isolation.messages import (
     to_zygote,
 )
 from pulse.worker.load_app import load_app
-from pulse.worker.options import Backend, ZygoteOptions, import_loop
+from pulse.worker.options import PoolOptions, ZygoteOptions, import_loop
 
 __all__ = ["main"]
 
@@ -70,7 +70,7 @@ def main(arguments: list[str]) -> int:
         return FAILED
     preload()
     _prepare(options)
-    Zygote(control, app, options.pool.backend).serve()
+    Zygote(control, app, options.pool).serve()
     return 0
 
 
@@ -100,13 +100,13 @@ class Zygote:
 
     Args:
         control: To the handler process; keeps messages apart.
-        backend: Event loop of async handlers.
+        pool: Options of the pool.
     """
 
-    def __init__(self, control: socket.socket, app: App, backend: Backend) -> None:
+    def __init__(self, control: socket.socket, app: App, pool: PoolOptions) -> None:
         self._control = control
         self._app = app
-        self._backend: Backend = backend
+        self._pool = pool
         self._cells: dict[int, _ForkedCell] = {}  # by pidfd
         self._poll = select.poll()
         self._poll.register(control, select.POLLIN)
@@ -149,7 +149,7 @@ class Zygote:
                 self._control.close()
                 for other in self._cells:
                     os.close(other)
-                cell.run(self._app, self._backend, channel_fd, stack_fd, own_pid)
+                cell.run(self._app, self._pool, channel_fd, stack_fd, own_pid)
             finally:  # whatever happens, even without memory: a cell never returns into the zygote's loop
                 os._exit(cell.BROKEN)
         pidfd = os.pidfd_open(pid)

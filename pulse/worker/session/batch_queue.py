@@ -12,7 +12,7 @@ from typing import Final, TypeAlias, cast
 
 from pulse.app.handler import Handler
 from pulse.worker.execution.attempt import Attempt
-from pulse.worker.execution.batch import Batch
+from pulse.worker.execution.batch import BatchCall
 
 __all__ = ["BatchQueue"]
 
@@ -62,7 +62,7 @@ class BatchQueue:
         """When the next batch is ready that is not yet; None: there is none."""
         return min((one.ready_s() for one in self.filling.values() if not self._is_ready(one)), default=None)
 
-    def take(self) -> Batch | None:
+    def take(self) -> BatchCall | None:
         """The batch that is ready first; None: none is."""
         key = self._ready()
         if key is None:
@@ -71,7 +71,7 @@ class BatchQueue:
         found = [filling.waiting.popleft()[0] for _ in range(min(filling.size, len(filling.waiting)))]
         if filling.waiting:
             self.filling[key] = filling  # behind the others
-        return Batch(found)
+        return BatchCall(found)
 
     def forget(self, attempt: Attempt) -> None:
         """A job of it does not wait any more."""

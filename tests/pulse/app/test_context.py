@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import uuid
+from dataclasses import replace
 
+import anyio.to_thread
 import pytest
 
+import pulse
 from pulse import Context
 from pulse.app.context import current
-from pulse.errors import NoHandlerError, TooLargeError, TransactionError
+from pulse.app.parents import ParentPage
+from pulse.errors import HandlerError, NoHandlerError, TooLargeError, TransactionError
 
 pytestmark = pytest.mark.anyio
 
@@ -32,6 +36,12 @@ class Heard:
 
     def checkpoint(self, text: str) -> None:
         self.said.append(("checkpoint", text))
+
+    def parents(self, after: str | None) -> ParentPage:
+        """Three, on two pages."""
+        self.said.append(("parents", str(after)))
+        jobs = [pulse.Job(id=uuid.UUID(int=n), name="n", topic="t", status=pulse.Status.COMPLETED) for n in range(3)]
+        return (jobs[:2], "2") if after is None else (jobs[2:], None)
 
 
 @pytest.fixture
@@ -103,3 +113,34 @@ def test_what_only_a_worker_can_do() -> None:
         ctx.transaction(object())
     with pytest.raises(TransactionError, match="need a worker that runs the attempt"):
         ctx.complete(1)
+
+
+THREE = [uuid.UUID(int=n) for n in range(3)]
+
+
+async def test_parents_are_read_page_by_page(ctx: Context, heard: Heard) -> None:
+    assert [one.id for one in await ctx.parents()] == THREE
+    assert heard.said == [("parents", "None"), ("parents", "2")]
+    async for _ in ctx.parents():
+        break
+    assert heard.said[2:] == [("parents", "None")]
+
+
+async def test_parents_are_not_read_where_that_stops_the_loop(ctx: Context, heard: Heard) -> None:
+    with pytest.raises(HandlerError, match="write `await ctx.parents"):
+        list(ctx.parents())
+    assert heard.said == []
+    assert await anyio.to_thread.run_sync(list, ctx.parents()) == await ctx.parents()
+
+
+def test_parents_of_a_plain_handler(ctx: Context) -> None:
+    assert [one.id for one in ctx.parents()] == THREE
+    assert list(Context(job_id=uuid.uuid4(), attempt=1, name="n", topic="t").parents()) == []
+
+
+def test_the_id_of_a_child(ctx: Context) -> None:
+    """It depends on the job, not on the attempt."""
+    again = replace(ctx, attempt=2)
+    assert again.child_id("a") == ctx.child_id("a") == uuid.uuid5(ctx.job_id, "a")
+    other = replace(ctx, job_id=uuid.uuid4())
+    assert len({ctx.child_id("a"), ctx.child_id("b"), other.child_id("a")}) == 3

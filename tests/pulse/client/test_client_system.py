@@ -172,7 +172,7 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "jobs.list": lambda client: client.jobs(status="PENDING", limit=5),
     "jobs.get": lambda client: client.get(str(JOB)), "jobs.cancel": lambda client: client.cancel(JOB),
     "jobs.retry": lambda client: client.retry(JOB), "jobs.why": lambda client: client.why(JOB),
-    "jobs.stack": lambda client: client.stack(JOB),
+    "jobs.parents": lambda client: client.parents(JOB, 5, "0f"), "jobs.stack": lambda client: client.stack(JOB),
     "schedules.create": lambda client: client.schedules_create(resize, {"path": "a"}, every_s=5),
     "schedules.get": lambda client: client.schedules_get(JOB),
     "schedules.list": lambda client: client.schedules_list(),
@@ -204,6 +204,7 @@ def test_everything_that_can_be_asked(flavor: str, directory: Path) -> None:
         "jobs.why": {"id": JOB.bytes, "name": "a", "topic": "t", "status": "PENDING", "reasons": [paused]},
         "schedules.pause": {"schedule": {"id": JOB.bytes, "name": "a", "kind": "every", "args": "{}", "paused": True}},
         **{f"topics.{verb}": {"topic": TOPIC} for verb in ("get", "set", "unset")}, "ping": {},
+        "jobs.parents": {"jobs": [], "next": "1f"},
         "limits.list": {"limits": [LIMIT, {**LIMIT, "group_key": "g"}], "next": "3:apig"},
         **{f"limits.{verb}": {"limit": LIMIT} for verb in ("set", "unset")},
         "topics.groups": {"groups": [{"group_key": "g", "halted_by": JOB.bytes}], "is_all": True},
@@ -221,6 +222,7 @@ def test_everything_that_can_be_asked(flavor: str, directory: Path) -> None:
     assert found["jobs.retry"] == pulse.Changed((), ((JOB, "conflict"),))
     reason = pulse.Reason("paused", "It is paused.", "resume", {"last_job_id": str(JOB)})
     assert found["jobs.why"] == pulse.Why(JOB, "a", "t", pulse.Status.PENDING, (reason,))
+    assert found["jobs.parents"] == pulse.JobPage((), "1f")
     assert found["jobs.stack"] == pulse.Stack("h/b/1/7.8/w", 7, 2, 'File "a.py", line 3 in crunch\n')
     assert found["schedules.pause"].paused
     assert found["schedules.trigger"] == answers.JOB_ID

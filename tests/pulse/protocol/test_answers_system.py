@@ -30,7 +30,7 @@ CLIENT_ANSWERS: Final[Mapping[str, type[Struct]]] = {
     "submit": answers.Submitted, "jobs.list": answers.JobPageAnswer, "jobs.find": answers.JobPageAnswer,
     "jobs.count": FoundCounts, "jobs.errors": ErrorsAnswer,
     "jobs.get": answers.OneJob, "jobs.why": answers.WhyAnswer, "jobs.graph": JobGraph,
-    "jobs.cancel": answers.ChangedAnswer,
+    "jobs.parents": answers.JobPageAnswer, "jobs.cancel": answers.ChangedAnswer,
     "jobs.retry": answers.ChangedAnswer, "jobs.delete": answers.ChangedAnswer, "jobs.change": answers.ChangedAnswer,
     "jobs.stack": answers.Stack, "schedules.find": SchedulePageAnswer,
     "schedules.list": SchedulePageAnswer, "schedules.get": answers.OneSchedule,
@@ -122,6 +122,14 @@ def ask_about_jobs(whole: Whole, heard: Heard) -> None:
     whole.wait_entry(uuid.UUID(bytes=running))
     until(lambda: ask("jobs.get", id=failing)["job"]["status"] == "DEAD_LETTERED", "it fails")
     assert ask("jobs.get", id=failing)["job"]["history"]
+    child = uuid.uuid4().bytes
+    ask("submit", jobs=[{"id": child, "name": "mark", "after": [running, failing], "on_failure": "run"}])
+    assert len(ask("jobs.get", id=child)["job"]["parents"]) == 2
+    assert [one["id"] for one in ask("jobs.get", id=running)["job"]["children"]] == [child]
+    first = ask("jobs.parents", id=child, limit=1)
+    rest = ask("jobs.parents", id=child, after=first["next"])
+    assert [one["id"] for one in (*first["jobs"], *rest["jobs"])] == sorted([running, failing])
+    ask("jobs.cancel", ids=[child])
     ask("jobs.list", limit=2)
     ask("jobs.list", brief=True)
     assert [one["id"] for one in ask("jobs.errors")["groups"]] == [failing]

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from pulse.app.app import App
 from pulse.app.context import Context
+from pulse.app.parents import ParentPage
 from pulse.client.async_client import connect
 from pulse.client.records import JobPage, SchedulePage
 from pulse.client.requests import submit
@@ -198,6 +199,9 @@ class Kept:
         self.told.append(text)
 
     checkpoint = progress
+
+    def parents(self, after: str | None) -> ParentPage:
+        raise NotImplementedError
 
 
 def _attempt(args: str, app: App, **extra: object) -> Attempt:

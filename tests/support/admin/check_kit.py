@@ -170,18 +170,21 @@ history | running | RUNNING, attempts 1 |
 history | completed | COMPLETED |
     INSERT INTO pulse.attempts (job_id, attempt, outcome) VALUES ('{completed}', 1, 'error')
 slots | running | counted by x, its topic | SET counted_by = 'x'
-dependencies | pending | waits for 2 jobs, 0 dependencies are not over | SET waiting_on = 2, next_run_at = '9999-12-30 00:00+00'
+dependencies | pending | waits for 2 jobs, 0 dependencies are not over | SET waiting_on = 2, next_run_at = '9999-12-30Z'
 dependencies | pending | waits for 1 jobs, and is PENDING, due at |
     INSERT INTO pulse.dependencies VALUES ('{running}', '{pending}');
-    UPDATE pulse.jobs SET is_parent = true WHERE id = '{running}'; UPDATE pulse.jobs SET waiting_on = 1 WHERE id = '{pending}'
-dependencies | pending | neither a schedule nor a job holds it | SET next_run_at = '9999-12-30 00:00+00'
+    UPDATE pulse.jobs SET is_parent = true WHERE id = '{running}';
+    UPDATE pulse.jobs SET waiting_on = 1 WHERE id = '{pending}'
+dependencies | pending | neither a schedule nor a job holds it | SET next_run_at = '9999-12-30Z'
 dependencies | pending | was not told that job |
-    ALTER TABLE pulse.dependencies DISABLE TRIGGER joined; INSERT INTO pulse.dependencies VALUES ('{completed}', '{pending}');
+    ALTER TABLE pulse.dependencies DISABLE TRIGGER joined;
+    INSERT INTO pulse.dependencies VALUES ('{completed}', '{pending}');
     UPDATE pulse.jobs SET is_parent = true WHERE id = '{completed}';
-    UPDATE pulse.jobs SET waiting_on = 1, next_run_at = '9999-12-30 00:00+00' WHERE id = '{pending}'
+    UPDATE pulse.jobs SET waiting_on = 1, next_run_at = '9999-12-30Z' WHERE id = '{pending}'
 dependencies | pending | which does not know it |
-    ALTER TABLE pulse.dependencies DISABLE TRIGGER joined; INSERT INTO pulse.dependencies VALUES ('{running}', '{pending}');
-    UPDATE pulse.jobs SET waiting_on = 1, next_run_at = '9999-12-30 00:00+00' WHERE id = '{pending}'
+    ALTER TABLE pulse.dependencies DISABLE TRIGGER joined;
+    INSERT INTO pulse.dependencies VALUES ('{running}', '{pending}');
+    UPDATE pulse.jobs SET waiting_on = 1, next_run_at = '9999-12-30Z' WHERE id = '{pending}'
 slots | running | goes by running | INSERT INTO pulse.limits (name) SELECT topic FROM pulse.jobs WHERE id = '{running}'
 slots | alone | only for the group g | INSERT INTO pulse.limits (name, group_key) VALUES ('alone', 'g')
 slots | running | counts from |

@@ -19,7 +19,9 @@ from pulse.store.connections.pool import STATEMENT_DEADLINE_S
 from pulse_actors.dispatcher.admission.request_limits import LONGEST_REST_S, WORK_SHARE
 from pulse_actors.shared.duty_cycle import rest_s
 
-LONG: Final = frozenset({"audit.list", "jobs.count", "jobs.errors", "jobs.list", "schedules.list", "topics.groups"})
+LONG: Final = frozenset(
+    {"audit.list", "jobs.count", "jobs.errors", "jobs.list", "jobs.parents", "schedules.list", "topics.groups"}
+)
 WAIT_S: Final = STATEMENT_DEADLINE_S  # for a turn: as long as for a connection to the database
 
 

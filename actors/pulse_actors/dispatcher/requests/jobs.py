@@ -104,6 +104,15 @@ async def graph_of_job(on: RequestContext, body: protocol.ById) -> Answer:
     return {"jobs": jobs, "edges": edges, "is_all": len(jobs) < GRAPH_JOBS and len(edges) < GRAPH_EDGES}
 
 
+async def list_parents(on: RequestContext, body: protocol.JobsParents) -> Answer:
+    """A page of the jobs that one waits for, or has waited for, in the order of their ids."""
+    store = on.services.store
+    jobs, following = await store.dependencies.parents(body.id, body.limit, body.after)
+    if not jobs and body.after is None and await store.reads.job(body.id) is None:
+        raise no_such("job", body.id)
+    return {"jobs": jobs, "next": following}
+
+
 async def why_job(on: RequestContext, body: protocol.ById) -> Answer:
     """Why a job does not run, the decisive reason first."""
     job = await on.services.store.reads.why(body.id, on.services.host.id)

@@ -246,6 +246,7 @@ REQUESTS: Final[Mapping[str, Handler]] = {
     "jobs.errors": _handler(jobs.group_errors),
     "jobs.find": _handler(jobs.find_jobs),
     "jobs.get": _handler(jobs.get_job),
+    "jobs.parents": _handler(jobs.list_parents),
     "jobs.why": _handler(jobs.why_job),
     "jobs.graph": _handler(jobs.graph_of_job),
     "jobs.cancel": _handler(jobs.cancel_jobs),

@@ -44,7 +44,7 @@ BODIES: Final[Mapping[str, dict[str, Any]]] = {
     "submit": {"jobs": [{"name": "n", "topic": "of a client"}]},
     **{f"jobs.{kind}": {"ids": [NO_ID]} for kind in ("cancel", "retry", "delete")}, "jobs.find": {"prefixes": ["00"]},
     "jobs.change": {"ids": [NO_ID], "priority": 1},
-    **{f"jobs.{kind}": {"id": NO_ID} for kind in ("get", "why", "stack")},
+    **{f"jobs.{kind}": {"id": NO_ID} for kind in ("get", "parents", "why", "stack")},
     **{f"schedules.{kind}": {"id": NO_ID} for kind in ("get", "update", "delete", "pause", "resume", "trigger")},
     "schedules.find": {"words": ["k"]}, "schedules.preview": {"id": NO_ID},
     "schedules.create": {"name": "n", "cron": "@yearly"}, "schedules.declare": {"by": "nobody:app", "schedules": []},

@@ -16,6 +16,7 @@ import sqlalchemy.orm
 from sqlalchemy.ext import asyncio as sqlalchemy_asyncio
 
 import pulse
+from pulse.app.parents import ParentPage
 from pulse.app.transactions.fence import AttemptFence
 from pulse.app.transactions.transaction import Transaction
 from pulse.encryption import FernetCodec
@@ -66,6 +67,9 @@ class Held:
         self.newest = text
 
     def checkpoint(self, text: str) -> None: ...
+
+    def parents(self, after: str | None) -> ParentPage:
+        raise NotImplementedError
 
 
 class Scene(NamedTuple):

@@ -11,11 +11,12 @@ import msgspec
 
 import pulse
 from pulse.app.outcome import Outcome
+from pulse.app.parents import ParentPage
 from pulse.app.tracing import Tracing
 from pulse.logs import LOGGED
 from pulse.protocol import Assignment
 from pulse.worker.execution.attempt import Attempt
-from pulse.worker.execution.batch import Batch
+from pulse.worker.execution.batch import BatchCall
 from pulse.worker.execution.runner import make_runner
 
 Jobs = list[pulse.BatchJob[Any]]
@@ -54,6 +55,9 @@ class Office:
     def checkpointed(self, attempt: Attempt, text: str) -> None:
         self.checkpoints[number(attempt)] = text
 
+    def read_parents(self, attempt: Attempt, after: str | None) -> ParentPage:
+        raise NotImplementedError
+
 
 def number(attempt: Attempt) -> int:
     return int.from_bytes(attempt.job.id)
@@ -79,7 +83,7 @@ class Scene:
     async def call(self, attempts: list[Attempt], meanwhile: Callable[[], object] = lambda: None) -> dict[int, Outcome]:
         """Call the handler for *attempts*; *meanwhile* is called as soon as it waits."""
         async with anyio.create_task_group() as group:
-            make_runner(self.office, group, 10, self.tracing, self.values).start(Batch(attempts))
+            make_runner(self.office, group, 10, self.tracing, self.values).start(BatchCall(attempts))
             await anyio.wait_all_tasks_blocked()
             meanwhile()
             with anyio.fail_after(10):

@@ -13,6 +13,7 @@ import pytest
 
 import pulse
 from pulse.app.outcome import Outcome
+from pulse.app.parents import ParentPage
 from pulse.protocol import Assignment
 from pulse.worker.execution import failure_hooks
 from pulse.worker.execution.attempt import Attempt
@@ -54,6 +55,10 @@ class Office:
         self.told.append(text)
 
     checkpointed = progressed
+
+    def read_parents(self, attempt: Attempt, after: str | None) -> ParentPage:
+        """Nobody asks here."""
+        raise NotImplementedError
 
     def fenced(self, attempt: Attempt, phase: str) -> None: ...
 

@@ -14,6 +14,7 @@ import pytest
 import pulse
 from pulse.app.handler import make_handler
 from pulse.app.outcome import RELEASED, Outcome
+from pulse.app.parents import ParentPage
 from pulse.protocol import Assignment
 from pulse.worker.execution import runner, stacks
 from pulse.worker.execution.attempt import Attempt
@@ -61,6 +62,10 @@ class Office:
         """Not here."""
 
     checkpointed = progressed
+
+    def read_parents(self, attempt: Attempt, after: str | None) -> ParentPage:
+        """Nobody asks here."""
+        raise NotImplementedError
 
 
 Work = Callable[[], Coroutine[Any, Any, object]]

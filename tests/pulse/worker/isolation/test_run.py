@@ -17,6 +17,7 @@ import pytest
 
 from pulse.app.handler import make_handler
 from pulse.app.outcome import DONE, RELEASED, Outcome, crashed
+from pulse.app.parents import ParentPage
 from pulse.protocol import Assignment
 from pulse.system import processes
 from pulse.worker.execution.attempt import Attempt, Phase
@@ -81,6 +82,9 @@ class Office:
 
     def checkpointed(self, attempt: Attempt, text: str) -> None:
         self.said.append(("checkpoint", text))
+
+    def read_parents(self, attempt: Attempt, after: str | None) -> ParentPage:
+        raise NotImplementedError
 
 
 class Log:

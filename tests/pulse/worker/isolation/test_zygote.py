@@ -13,6 +13,7 @@ from pulse.app.app import App
 from pulse.worker.isolation import zygote
 from pulse.worker.isolation.messages import CellRefused, Fork, from_zygote, pack
 from pulse.worker.isolation.zygote import CELL_FDS, Zygote
+from pulse.worker.options import PoolOptions
 
 NOBODY: Final = 2**22 + 1  # no pid is so large
 
@@ -21,7 +22,7 @@ NOBODY: Final = 2**22 + 1  # no pid is so large
 def ends() -> Iterator[tuple[Zygote, socket.socket]]:
     control, ours = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with control, ours:
-        yield Zygote(control, App(), "asyncio"), ours
+        yield Zygote(control, App(), PoolOptions(app="m:app")), ours
 
 
 def test_a_cell_whose_descriptors_did_not_arrive(ends: tuple[Zygote, socket.socket]) -> None:

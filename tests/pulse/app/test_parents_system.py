@@ -1,0 +1,124 @@
+"""Handlers read the jobs that theirs has waited for, and submit others, on a real server and with a codec."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Final
+from uuid import UUID
+
+import pytest
+
+import pulse
+from pulse.encryption import FernetCodec
+from pulse.testing import Inline, PulseServer
+from tests.support.confidential import confidential
+from tests.support.servers.embedded_kit import needs_postgres
+from tests.support.waiting import until
+
+pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.system, needs_postgres]
+
+KEY: Final = "YSBrZXkgb2YgYSB0ZXN0OiB0aGlydHktdHdvIGJ5dGU="
+codec: Final = FernetCodec(KEY)
+app: Final = pulse.App(codec=codec)
+PARTS: Final = 3
+WITHIN_S: Final = 60.0
+
+
+@app.handler("part")
+def part(number: int) -> dict[str, int]:
+    if number < 0:
+        raise pulse.Discard("no")
+    return {"number": number}
+
+
+def _found(jobs: list[pulse.Job]) -> list[Any]:
+    return [[str(one.id), one.name, str(one.status), one.result, one.last_error] for one in jobs]
+
+
+@app.handler("awaits")
+async def awaits(ctx: pulse.Context) -> list[Any]:
+    return _found(await ctx.parents())
+
+
+@app.handler("streams")
+async def streams(ctx: pulse.Context) -> list[Any]:
+    return _found([job async for job in ctx.parents()])
+
+
+@app.handler("plain")
+def plain(ctx: pulse.Context) -> list[Any]:
+    return _found(list(ctx.parents()))
+
+
+@app.handler("isolated", isolate=True)
+def isolated(ctx: pulse.Context) -> list[Any]:
+    return _found(list(ctx.parents()))
+
+
+@app.handler("isolated_async", isolate=True)
+async def isolated_async(ctx: pulse.Context) -> list[Any]:
+    return _found(await ctx.parents())
+
+
+@app.handler("grows", max_attempts=1)
+def grows(ctx: pulse.Context, first: int = 1) -> list[str]:
+    """Submits a graph; in the first attempt it hangs then."""
+    batch = pulse.Batch()
+    for number in range(PARTS):
+        batch.add(pulse.call(part, number), id=ctx.child_id(f"part {number}"))
+    batch.then(plain, id=ctx.child_id("whole"))
+    with pulse.Client(codec=codec) as client:
+        ids = client.submit_batch(batch)
+    ctx.progress("submitted")
+    while ctx.attempt <= first:
+        time.sleep(0.005)
+    return [str(one) for one in ids]
+
+
+@pytest.fixture(scope="session")
+def pulse_app() -> pulse.App:
+    confidential(KEY, "the key of the codec of this test")
+    return app
+
+
+def _submit(client: pulse.Client, handler: Any) -> tuple[list[UUID], UUID]:
+    calls = [pulse.call(part, number) for number in (3, 1, -1)]
+    *parents, child = client.submit_batch(calls, then=handler, on_failure="run")
+    return parents, child
+
+
+@pytest.mark.parametrize("handler", [awaits, streams, plain, isolated, isolated_async])
+def test_parents(pulse_server: PulseServer, handler: Any) -> None:
+    """In the order of the submit; in memory it is the same."""
+    inline = Inline(app)
+    for client, run in (
+        (pulse_server.client, pulse_server.run_until_idle),
+        (inline.client, inline.run_until_idle),
+    ):
+        parents, child = _submit(client, handler)
+        run()
+        first, second, third = map(str, parents)
+        job = client.get(child)
+        assert job.status == "COMPLETED", job.last_error
+        assert job.result == [
+            [first, "part", "COMPLETED", {"number": 3}, None], [second, "part", "COMPLETED", {"number": 1}, None],
+            [third, "part", "DEAD_LETTERED", None, "no"],
+        ]  # fmt: skip
+        page = client.parents(child)
+        assert ([one.id for one in page.jobs], page.next) == (parents, None)
+        assert page.jobs[0].result == {"number": 3}
+
+
+def test_a_graph_that_a_handler_submits_twice(pulse_server: PulseServer) -> None:
+    """Its worker is killed after the first submit: the second attempt submits the same jobs, and none runs twice."""
+    client = pulse_server.client
+    parent = client.submit(pulse.call(grows))
+    until(lambda: client.get(parent).progress is not None, "it has submitted them", WITHIN_S)
+    pulse_server.kill_worker()
+    pulse_server.run_until_idle(timeout_s=WITHIN_S)
+    job = client.get(parent)
+    assert (job.status, job.attempts, len(pulse_server.submitted())) == ("COMPLETED", 2, PARTS + 2)
+    jobs = [client.get(one) for one in job.result_as(list[str])]
+    assert [(one.status, one.attempts) for one in jobs if one.name == "part"] == [("COMPLETED", 1)] * PARTS
+    whole = jobs[-1].result_as(list[list[Any]])
+    assert sorted(one[3]["number"] for one in whole) == list(range(PARTS))
