@@ -267,7 +267,7 @@ class AsyncClient:
         return await self._ask(requests.cancel(job_ids, with_dependents=with_dependents))
 
     async def retry(self, *job_ids: IdLike, with_dependents: bool = False) -> Changed:
-        """Run ended jobs again with a fresh budget, *with_dependents* those, too, that were canceled because of them."""
+        """Run ended jobs again with a fresh budget, *with_dependents* also those that were canceled because of them."""
         return await self._ask(requests.retry(job_ids, with_dependents=with_dependents))
 
     async def delete(self, *job_ids: IdLike) -> Changed:

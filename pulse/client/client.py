@@ -236,7 +236,7 @@ class Client:
         return self._ask(requests.cancel(job_ids, with_dependents=with_dependents))
 
     def retry(self, *job_ids: IdLike, with_dependents: bool = False) -> Changed:
-        """Run ended jobs again with a fresh budget, *with_dependents* those, too, that were canceled because of them."""
+        """Run ended jobs again with a fresh budget, *with_dependents* also those that were canceled because of them."""
         return self._ask(requests.retry(job_ids, with_dependents=with_dependents))
 
     def delete(self, *job_ids: IdLike) -> Changed:
