@@ -376,3 +376,42 @@ async def test_retention_keeps_what_a_child_may_read(connection: Sql, store: Sto
     await store.forget(bytes(16), 100, 0.0, 0.0)
     assert await connection.fetchval("SELECT count(*) FROM pulse.jobs") == 0
     assert await connection.fetchval("SELECT count(*) FROM pulse.dependencies") == 0
+
+
+async def test_a_child_that_has_ended_already(connection: Sql) -> None:
+    """What becomes of its parents is no news to it."""
+    parent = await submit(connection)
+    child = await submit(connection, parent)
+    await expire(connection, child)
+    before = await value(connection, "last_error || completed_at", child)
+    await fail(connection, parent)
+    assert await state(connection, child) == ("DEAD_LETTERED", 0, False)
+    assert await value(connection, "last_error || completed_at", child) == before
+
+
+async def test_a_parent_that_has_ended_before_is_looked_at_at_once(connection: Sql) -> None:
+    """Not at the commit, where each would be looked at by itself."""
+    parent = await submit(connection)
+    await complete(connection, parent)
+    async with connection.transaction():
+        child = await submit(connection, parent)
+        assert await state(connection, child) == ("PENDING", 0, False)
+
+
+async def test_dispatchers_are_told(connection: Sql, dsn: str) -> None:
+    """By a word of its own, and only when a job is due."""
+    heard: asyncio.Queue[object] = asyncio.Queue()
+    await connection.add_listener("pulse_work", lambda *told: heard.put_nowait(told[-1]))
+    other = await asyncpg.connect(dsn)
+    try:
+        parents = [await submit(other), await submit(other)]
+        await submit(other, *parents)
+        for parent in parents:
+            await complete(other, parent)
+        await other.execute("SELECT pg_notify('pulse_work', 'end')")
+        said = [await asyncio.wait_for(heard.get(), 10)]
+        while said[-1] != "end":
+            said.append(await asyncio.wait_for(heard.get(), 10))
+    finally:
+        await other.close(timeout=5)
+    assert said.count("released") == 1
