@@ -1376,7 +1376,7 @@ BEGIN
         ) AS n
         CROSS JOIN LATERAL (
             SELECT c.id FROM pulse.jobs c
-            WHERE c.id = n.id AND c.status = 'PENDING' AND (c.waiting_on > 0 OR n.is_retried AND c.waiting_on = 0) FOR UPDATE) AS c);
+            WHERE c.id = n.id AND c.status::text = 'PENDING' AND (c.waiting_on > 0 OR n.is_retried AND c.waiting_on = 0) FOR UPDATE) AS c);
     UPDATE pulse.dependencies d SET is_over = false
     FROM unnest(children) AS n(id)
     CROSS JOIN LATERAL (SELECT e.parent_id FROM pulse.dependencies e WHERE e.child_id = n.id AND e.is_over) AS e
@@ -1388,7 +1388,7 @@ BEGIN
         CROSS JOIN LATERAL (
             SELECT e.parent_id FROM pulse.dependencies e WHERE e.child_id = n.id AND e.on_failure = 'cancel' AND e.is_over) AS e
         CROSS JOIN LATERAL (
-            SELECT p.id FROM pulse.jobs p WHERE p.id = e.parent_id AND p.status IN ('DEAD_LETTERED', 'CANCELED')) AS p
+            SELECT p.id FROM pulse.jobs p WHERE p.id = e.parent_id AND p.status::text IN ('DEAD_LETTERED', 'CANCELED')) AS p
         WHERE d.parent_id BETWEEN p.id AND p.id AND d.child_id BETWEEN n.id AND n.id
         RETURNING d.parent_id
     )
@@ -1403,7 +1403,7 @@ BEGIN
     WHERE c.id BETWEEN n.id AND n.id AND c.waiting_on < n.waiting_on;
     PERFORM pulse.settle(failed);
     RETURN QUERY SELECT c.id, c.waiting_on IS NOT NULL AND c.waiting_on > 0 FROM unnest(retried) AS r(id)
-    CROSS JOIN LATERAL (SELECT c.id, c.waiting_on FROM pulse.jobs c WHERE c.id = r.id AND c.status = 'PENDING') AS c;
+    CROSS JOIN LATERAL (SELECT c.id, c.waiting_on FROM pulse.jobs c WHERE c.id = r.id AND c.status::text = 'PENDING') AS c;
 END
 $$;
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+import contextlib
 import sys
 from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
 from typing import Any, Final, TypeAlias
@@ -73,9 +73,10 @@ class _Pages(AsyncIterator[Job]):
 
 def _is_in_loop() -> bool:
     """Whether to block here would stop an event loop: of asyncio, or of trio, which tells sniffio where it runs."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        sniffio: Any = sys.modules.get("sniffio")
-        return sniffio is not None and sniffio.thread_local.name is not None
-    return True
+    asyncio: Any = sys.modules.get("asyncio")  # not imported here: commands that need no loop start sooner
+    if asyncio is not None:
+        with contextlib.suppress(RuntimeError):
+            asyncio.get_running_loop()
+            return True
+    sniffio: Any = sys.modules.get("sniffio")
+    return sniffio is not None and sniffio.thread_local.name is not None

@@ -232,23 +232,11 @@ class Client:
         return self._ask(requests.parents(job_id, limit, after))
 
     def cancel(self, *job_ids: IdLike, with_dependents: bool = False) -> Changed:
-        """
-        Cancel jobs: those that wait never start, those that run are stopped.
-
-        Args:
-            job_ids: Which.
-            with_dependents: And all that wait for them, directly or not, also those that would run all the same.
-        """
+        """Cancel jobs, *with_dependents* all that wait for them, too: what waits never starts, what runs is stopped."""
         return self._ask(requests.cancel(job_ids, with_dependents=with_dependents))
 
     def retry(self, *job_ids: IdLike, with_dependents: bool = False) -> Changed:
-        """
-        Run completed, canceled or dead jobs again, with a fresh budget.
-
-        Args:
-            job_ids: Which.
-            with_dependents: And those that were canceled because of them, directly or not: they wait again.
-        """
+        """Run ended jobs again with a fresh budget, *with_dependents* also those that were canceled because of them."""
         return self._ask(requests.retry(job_ids, with_dependents=with_dependents))
 
     def delete(self, *job_ids: IdLike) -> Changed:

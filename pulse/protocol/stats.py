@@ -37,6 +37,7 @@ class TopicStats(Struct, frozen=True):
         unhandled: Jobs that no worker has a handler for.
         running: Jobs that workers hold.
         oldest_s: How long the first ready job has been due, seconds; None: there is none.
+        waiting_for_jobs: How many of the scheduled jobs wait for others.
         paused: Whether it is paused.
         workers: Handler processes of this server that serve it.
         rates: Rates per second, within the last minute.
@@ -51,6 +52,7 @@ class TopicStats(Struct, frozen=True):
     unhandled: int = 0
     running: int = 0
     oldest_s: float | None = None
+    waiting_for_jobs: int = 0
     paused: bool = False
     workers: int = 0
     rates: Rates = Rates()
@@ -169,6 +171,7 @@ class OtherTopics(Struct, frozen=True):
     unhandled: int = 0
     running: int = 0
     oldest_s: float | None = None
+    waiting_for_jobs: int = 0
 
 
 class Percentiles(Struct, frozen=True):

@@ -112,6 +112,16 @@ async def test_a_limit_in_all_holds_over_groups_and_topics(store: Store, connect
     assert [one["running"] for one in await store.limits.page(9)] == [3]
 
 
+@pytest.mark.parametrize("other", ["a", "z"])
+async def test_what_another_limit_counts_takes_no_slot(store: Store, connection: Sql, other: str) -> None:
+    """Neither that, nor when it started, is read with the slots of this one."""
+    await store.limits.set(TOPIC, {"concurrency": 1})
+    await forge(connection, "RUNNING", topic=other, counted_by=other, started_at=at(-5))
+    jobs = [await forge(connection)]
+    assert await claimed(store) == jobs
+    assert await connection.fetchval("SELECT oldest_at FROM pulse.limits WHERE name = $1", TOPIC) == NOW
+
+
 async def test_a_lowered_limit_stops_nothing_and_starts_nothing(store: Store, connection: Sql) -> None:
     await store.limits.set(TOPIC, {"concurrency": 3})
     jobs = [await forge(connection, next_run_at=at(number - 9)) for number in range(5)]
