@@ -1385,8 +1385,7 @@ BEGIN
     WITH again AS (
         UPDATE pulse.dependencies d SET is_over = false
         FROM unnest(prevented) AS n(id)
-        CROSS JOIN LATERAL (
-            SELECT e.parent_id FROM pulse.dependencies e WHERE e.child_id = n.id AND e.on_failure = 'cancel' AND e.is_over) AS e
+        CROSS JOIN LATERAL (SELECT e.parent_id FROM pulse.dependencies e WHERE e.child_id = n.id AND e.is_over) AS e
         CROSS JOIN LATERAL (
             SELECT p.id FROM pulse.jobs p WHERE p.id = e.parent_id AND p.status::text IN ('DEAD_LETTERED', 'CANCELED')) AS p
         WHERE d.parent_id BETWEEN p.id AND p.id AND d.child_id BETWEEN n.id AND n.id

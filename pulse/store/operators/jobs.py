@@ -100,7 +100,7 @@ class Operations(ABC):
             Whether each is held, of those that still wait: others a job that is still failed has canceled again.
         """
         async with self.lender.connection() as connection:
-            rows = await connection.fetch(STATEMENTS["wait_again"].sql, uuids(retried), uuids(prevented))
+            rows = await connection.fetch(STATEMENTS["retry_relatives"].sql, uuids(retried), uuids(prevented))
         return {row["id"]: row["is_held"] for row in rows}
 
     async def delete(self, ids: Sequence[bytes]) -> set[bytes]:

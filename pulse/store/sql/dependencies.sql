@@ -81,8 +81,8 @@ CROSS JOIN LATERAL (
     WHERE c.id = t.id AND c.status::text = 'CANCELED' AND c.last_error LIKE 'canceled: it waited for other jobs, and %' FOR UPDATE) AS c;
 
 
--- name: wait_again :many
+-- name: retry_relatives :many
 -- What:    let jobs that were just retried count again for those that wait for them, and wait again for what has not ended.
 -- Args:    $1 ids uuid[], $2 the ones among them that were canceled because another job had failed uuid[]
--- Guard:   pulse.wait_again.   Returns: those that are PENDING still (another failed job may cancel one of $2 again), whether they are held.
+-- Guard:   none: pulse.wait_again has it.   Returns: those that are PENDING still (another failed job may cancel one of $2 again), whether they are held.
 SELECT uuid_send(w.job_id) AS id, w.is_held FROM pulse.wait_again($1::uuid[], $2::uuid[]) AS w;

@@ -192,7 +192,7 @@ async def test_a_parent_ends_while_an_operator_retries_another(connection: Sql, 
         transaction = operator.transaction()
         await transaction.start()
         await operator.execute(STATEMENTS["retry_jobs"].sql, [root], None)
-        await operator.execute(STATEMENTS["wait_again"].sql, [root], [])
+        await operator.execute(STATEMENTS["retry_relatives"].sql, [root], [])
         task = asyncio.create_task(complete(ender, other))
         await until_blocked(connection, by=operator.get_server_pid())
         await transaction.commit()
