@@ -1214,7 +1214,7 @@ CREATE TABLE pulse.dependencies (
     parent_id  uuid NOT NULL,
     child_id   uuid NOT NULL,
     on_failure text NOT NULL DEFAULT 'cancel' CHECK (on_failure IN ('cancel', 'run')),  -- what the child does if the parent fails
-    is_over    boolean NOT NULL DEFAULT false,      -- the parent has ended, and the child was told
+    is_over    boolean NOT NULL DEFAULT false,      -- the parent has ended, and the child no longer waits for it
     PRIMARY KEY (parent_id, child_id)
 ) WITH (fillfactor = 80);
 
@@ -1276,7 +1276,7 @@ BEGIN
 END
 $$;
 
--- What is deleted takes its dependencies along; whoever waits for it waits for it no longer. There is no such trigger for jobs that end: it
+-- What is deleted takes its dependencies along; jobs that wait for it wait for it no longer. There is no such trigger for jobs that end: it
 -- would cost each claim, heartbeat and completion of all other jobs 4 %. The statements that end jobs settle that themselves.
 CREATE FUNCTION pulse.forget_dependencies() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$

@@ -24,6 +24,7 @@ from bench.results import Sample
 from bench.scale import put
 from bench.shared_app import FIRST, SECOND
 from bench.stage import DEADLINE_S, END_S, LOOK_S, Stage, System
+from pulse.client.requests import NewJob
 
 LIMIT: Final = "shared"
 APPS: Final = ("bench.shared_app:first", "bench.shared_app:second")
@@ -91,7 +92,8 @@ def rate_kept(stage: Stage) -> list[Sample]:
         client.set_limit(LIMIT, rate=RATE, burst=BURST)
         for name, topic in (("nap", FIRST), ("other-nap", SECOND)):
             jobs = round(2 * RATE * seconds + RATE * END_S)
-            client.submit_many([{"name": name, "topic": topic, "args": {"seconds": 0.0}}] * jobs)
+            new: NewJob = {"name": name, "topic": topic, "args": {"seconds": 0.0}}
+            client.submit_many([new] * jobs)
         from_s = time.time()
         for host in hosts:
             time.sleep(seconds / 3)

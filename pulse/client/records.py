@@ -271,7 +271,7 @@ def _history(entries: list[answers.AttemptInfo]) -> tuple[HistoryEntry, ...]:
     return tuple(_record(HistoryEntry, entry) for entry in entries)
 
 
-def _related(entries: list[answers.RelatedJob]) -> tuple[RelatedJob, ...]:
+def _related(entries: list[answers.RelatedJobInfo]) -> tuple[RelatedJob, ...]:
     return tuple(_record(RelatedJob, entry) for entry in entries)
 
 

@@ -76,7 +76,7 @@ class WhyAnswer(Struct, frozen=True):
     reasons: list[ReasonInfo]
 
 
-class RelatedJob(Struct, frozen=True):
+class RelatedJobInfo(Struct, frozen=True):
     """A job that another one waits for, or that waits for it; ``name`` None: it was deleted."""
 
     id: Id
@@ -122,9 +122,9 @@ class JobInfo(Struct, frozen=True):
     unique_key: str | None = None
     unique_until: str | None = None
     waiting_on: int | None = None  # jobs that have not ended, of those it was to wait for
-    parents: list[RelatedJob] = []
+    parents: list[RelatedJobInfo] = []
     parents_total: int = 0
-    children: list[RelatedJob] = []
+    children: list[RelatedJobInfo] = []
     children_total: int = 0
     history: list[AttemptInfo] = []
     hosts: dict[str, str] = {}

@@ -31,6 +31,27 @@ def fence_columns(fences: Sequence[Fence | Completion | Ending | Renewal]) -> tu
     return *pair_columns(fences), [fence[2] for fence in fences]
 
 
+def completion_columns(completions: Sequence[Completion]) -> tuple[Sequence[object] | str, ...]:
+    """The fence of each, its result and its progress."""
+    texts = [one.result for one in completions], [one.progress for one in completions]
+    return *fence_columns(completions), *map(short, texts)
+
+
+def ending_columns(endings: Sequence[Ending]) -> tuple[Sequence[object] | str, ...]:
+    """The fence of each, and how it ended."""
+    return (
+        *fence_columns(endings),
+        [ending.kind.value for ending in endings],
+        [ending.error for ending in endings],
+        [ending.delay_s for ending in endings],
+        [ending.exit_code for ending in endings],
+        [ending.progress for ending in endings],
+        [ending.stack for ending in endings],
+        [ending.cpu_s for ending in endings],
+        [ending.peak_rss_bytes for ending in endings],
+    )
+
+
 def level_columns(levels: Sequence[tuple[str, int, float | None]] | None) -> Sequence[Sequence[object] | None]:
     """Topic, priority and start time of each level; None: all levels."""
     return [None] * 3 if levels is None else [[level[place] for level in levels] for place in range(3)]

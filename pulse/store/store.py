@@ -23,7 +23,16 @@ from typing import TYPE_CHECKING, Final
 from pulse.common.dsn import database_of
 from pulse.store.admin.doctor import FindingStore
 from pulse.store.admin.schema import ensure_schema
-from pulse.store.arguments import fence_columns, job_columns, label_columns, level_columns, pair_columns, short, uuids
+from pulse.store.arguments import (
+    completion_columns,
+    ending_columns,
+    fence_columns,
+    job_columns,
+    label_columns,
+    level_columns,
+    pair_columns,
+    uuids,
+)
 from pulse.store.connections.pool import BEAT_SETTINGS, COUNT_SETTINGS, HOT_SETTINGS, Pool, Target
 from pulse.store.connections.pooler import refuse_pooler
 from pulse.store.connections.session import HeldCommit
@@ -91,8 +100,7 @@ _WARM: Final = 2  # connections: one claims, one writes; the server may not allo
 
 async def _complete(connection: Connection[Record], ordered: Sequence[Completion], now: datetime | None) -> int:
     """How many of these attempts were completed; those that others wait for in a statement of their own."""
-    texts = [one.result for one in ordered], [one.progress for one in ordered]
-    arguments = *fence_columns(ordered), *map(short, texts), now
+    arguments = *completion_columns(ordered), now
     done = int((await connection.execute(_COMPLETE, *arguments)).removeprefix("UPDATE "))
     if done != len(ordered):
         done += await connection.fetchval(_sql("complete_parents"), *arguments)
@@ -383,23 +391,14 @@ class Store(Operations, Defaults, Sweeps):
             The result of each; a missing one was stale.
         """
         ordered = sorted(endings, key=_by_id)
-        columns = (
-            [ending.kind.value for ending in ordered],
-            [ending.error for ending in ordered],
-            [ending.delay_s for ending in ordered],
-            [ending.exit_code for ending in ordered],
-            [ending.progress for ending in ordered],
-            [ending.stack for ending in ordered],
-            [ending.cpu_s for ending in ordered],
-            [ending.peak_rss_bytes for ending in ordered],
-        )
+        columns = *ending_columns(ordered), now
         async with self.hot.connection() as connection:
             if commit is None:
-                rows = await connection.fetch(_END, *fence_columns(ordered), *columns, now)
+                rows = await connection.fetch(_END, *columns)
             else:
                 async with connection.transaction():
                     commit.sent.set()  # set before any task that waits for `sent` continues
-                    rows = await connection.fetch(_END, *fence_columns(ordered), *columns, now)
+                    rows = await connection.fetch(_END, *columns)
                     await commit.may_commit.wait()
         return [ended_row(row) for row in rows]
 

@@ -27,7 +27,15 @@ _READ_BYTES: Final = 1024 * 1024
 _PROGRESS_S: Final = 0.1  # between two updates of the line on the terminal
 
 
-class SubmitOptions(TypedDict):
+class KeyOptions(TypedDict):
+    """The unique key of a job."""
+
+    unique: str | None
+    unique_until: str | None
+    on_conflict: str | None
+
+
+class SubmitOptions(KeyOptions):
     """What every job of a submit gets; None: the handler, the topic or the server decides."""
 
     topic: str | None
@@ -39,9 +47,6 @@ class SubmitOptions(TypedDict):
     expires_in: float | None
     expires_at: float | None
     group: str | None
-    unique: str | None
-    unique_until: str | None
-    on_conflict: str | None
     after: tuple[bytes, ...]
     on_failure: str | None
 

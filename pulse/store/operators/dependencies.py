@@ -1,4 +1,4 @@
-"""Dependencies between jobs: who waits for whom, and what no statement has settled that ended a job."""
+"""Dependencies between jobs: which job waits for which, and those that nobody has settled when a job ended."""
 
 from __future__ import annotations
 

@@ -79,8 +79,8 @@ JOIN pulse.jobs j ON j.id BETWEEN d.id AND d.id AND j.status::text = 'COMPLETED'
 --          $6 delay_s float8[] (NULL: the back-off), $7 exit codes int[], $8 progress text[] (JSON or NULL), $9 stacks text[],
 --          $10 cpu_s float8[], $11 peak_rss_bytes bigint[] (same length, sorted by id), $12 now
 -- Guard:   id, status, locked_by, attempts; and for outcome lease_expired a lease that has lapsed by the database's clock.
---          For each dead letter and crash of a handler that asks for it a job is submitted here: if and only if it is one. Who waits
---          for a dead letter is told by pulse.settle.
+--          For each dead letter and crash of a handler that asks for it a job is submitted here: if and only if it is one. Jobs that
+--          wait for a dead letter are canceled or released by pulse.settle.
 -- Returns: id, attempt, new status, topic, priority, seconds until due, when that is (Unix), name and group (bytes: they may be corrupt);
 --          a missing one was stale.
 --          `silent` is written as lease_expired without a look at the lease: the worker was killed since, for its silence.

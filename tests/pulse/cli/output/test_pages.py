@@ -30,7 +30,7 @@ from pulse.protocol.answers import (
     JobInfo,
     JobPageAnswer,
     PauseInfo,
-    RelatedJob,
+    RelatedJobInfo,
     StatusAnswer,
     Worker,
     read,
@@ -252,8 +252,8 @@ class TestJobs:
 
     def test_its_relatives(self) -> None:
         """A few of each, those that were deleted too, with their status in its colour."""
-        parents = [RelatedJob(bytes([one]) * 16, f"p{one}", "RUNNING", "run") for one in range(11)]
-        children = [RelatedJob(b"c" * 16), RelatedJob(b"d" * 16, "\x1b[31m", "CANCELED", "run")]
+        parents = [RelatedJobInfo(bytes([one]) * 16, f"p{one}", "RUNNING", "run") for one in range(11)]
+        children = [RelatedJobInfo(b"c" * 16), RelatedJobInfo(b"d" * 16, "\x1b[31m", "CANCELED", "run")]
         shown = job(
             waiting_on=11, next_run_at=NOW_S, parents=parents, parents_total=30, children=children, children_total=2
         )
