@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -127,6 +128,10 @@ def _open_what_has_a_time(self: Any, key: Any) -> None:
         _OPEN(self, key)
 
 
+def _see_nothing_running(self: limit_rows.Limits, _model: object) -> limit_rows.Seen:
+    return limit_rows.Seen({name: limit.claims for name, limit in self.by_name.items()}, Counter())
+
+
 _OPEN: Final = group_turns.GroupTurns._open
 _CLAIM: Final = loop.ClaimLoop._claim_readable
 _TICK: Final = witness.Witness._tick
@@ -218,6 +223,13 @@ VARIANTS: Final[dict[str, Variant]] = {
     ),
     "a claim counts although another one has ended since": Variant(
         ((limit_rows.Limits, "is_outdated", lambda _self, _name, _seen: False),), " are RUNNING", first=268,
+    ),
+    "a claim counts nothing": Variant(
+        (
+            (limit_rows.Limits, "look", _see_nothing_running),
+            (limit_rows.Limits, "exceeded", lambda _self, _model: ()),
+        ),
+        " handlers of the limit",
     ),
     "what was full is left alone": Variant(
         ((group_turns.GroupTurns, "_open", _open_what_has_a_time),), "it does not come to an end",
