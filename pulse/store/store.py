@@ -73,6 +73,7 @@ from pulse.store.rows import (
     Wake,
     ended_row,
     running_row,
+    submitted_rows,
 )
 from pulse.store.statements import STATEMENTS
 
@@ -237,20 +238,9 @@ class Store(Operations, Defaults, Sweeps):
         async with self.hot.connection() as connection:
             columns = (*job_columns(jobs, due=True), used, topics, lease_s, *label_columns(jobs))
             rows = await connection.fetch(_SUBMIT_AND_CLAIM, *columns, *self._witnessed, now)
-        seat_of = dict(zip(used, seats, strict=False))
-        claims = [
-            Claim._make(
-                (*row[:8], seat_of[row["worker"]], row["attempts"] - 1, 0, *[None] * 3, row["traceparent"], None)
-            )
-            for row in rows
-            if row["attempts"]
-        ]
+        claims, woken = submitted_rows(rows, dict(zip(used, seats, strict=False)))
         await self._claimed(claims)
-        return claims, [
-            Wake(row["topic"], row["priority"], row["due_at"], jobs=1, group_key=row["group_key"])
-            for row in rows
-            if not row["attempts"]
-        ]
+        return claims, woken
 
     async def submit_again(self, jobs: Sequence[SubmittedJob], *, now: datetime | None = None) -> list[Wake]:
         """
