@@ -1260,8 +1260,9 @@ BEGIN
                 status = CASE WHEN n.is_doomed THEN 'CANCELED' ELSE c.status END,
                 completed_at = CASE WHEN n.is_doomed THEN clock_timestamp() ELSE c.completed_at END,
                 last_error = CASE WHEN n.is_doomed THEN 'canceled: it waited for other jobs, and ' || n.failed ELSE c.last_error END,
-                next_run_at = CASE WHEN c.waiting_on <= n.ended THEN greatest(clock_timestamp(), c.run_after) ELSE c.next_run_at END,
-                run_after = CASE WHEN c.waiting_on > n.ended THEN c.run_after END
+                next_run_at = CASE WHEN c.waiting_on <= n.ended AND c.completed_at IS NULL  -- what has ended stays as it is
+                                   THEN greatest(clock_timestamp(), c.run_after) ELSE c.next_run_at END,
+                run_after = CASE WHEN c.waiting_on > n.ended OR c.completed_at IS NOT NULL THEN c.run_after END
             FROM children n WHERE c.id BETWEEN n.child_id AND n.child_id AND c.waiting_on > 0
             RETURNING c.id, c.status, c.is_parent, c.waiting_on
         )

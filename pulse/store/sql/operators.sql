@@ -46,7 +46,7 @@ WITH target AS (
 UPDATE pulse.jobs j
 SET status = 'PENDING', uncharged = j.attempts, crashes = 0, completed_at = NULL,
     next_run_at = CASE WHEN j.waiting_on > 0 THEN '9999-12-30 00:00+00'
-                       WHEN j.run_after IS NULL THEN coalesce($2, clock_timestamp()) ELSE j.next_run_at END,
+                       WHEN j.run_after IS NULL OR j.next_run_at = '9999-12-30 00:00+00' THEN coalesce($2, clock_timestamp()) ELSE j.next_run_at END,
     run_after = CASE WHEN j.waiting_on > 0 THEN coalesce($2, clock_timestamp()) END,
     result = NULL, progress = NULL, checkpoint = NULL, ran_by = NULL, unique_until = NULL,
     expires_at = CASE WHEN j.expires_at > coalesce($2, clock_timestamp()) THEN j.expires_at END

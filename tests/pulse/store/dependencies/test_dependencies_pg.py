@@ -158,7 +158,7 @@ async def test_many_at_once(connection: Sql) -> None:
     await cancel(connection, parents[0])
     await complete(connection, *parents[1:])
     assert [await state(connection, child) for child in children] == [
-        ("CANCELED", 0, False), *[("PENDING", 0, False)] * 599,
+        ("CANCELED", 0, True), *[("PENDING", 0, False)] * 599,
     ]  # fmt: skip
 
 
@@ -379,14 +379,16 @@ async def test_retention_keeps_what_a_child_may_read(connection: Sql, store: Sto
 
 
 async def test_a_child_that_has_ended_already(connection: Sql) -> None:
-    """What becomes of its parents is no news to it."""
+    """What becomes of its parents changes nothing; after an operator's retry it waits for none of them."""
     parent = await submit(connection)
     child = await submit(connection, parent)
     await expire(connection, child)
-    before = await value(connection, "last_error || completed_at", child)
+    before = await value(connection, "to_jsonb(jobs) - 'waiting_on'", child)
     await fail(connection, parent)
-    assert await state(connection, child) == ("DEAD_LETTERED", 0, False)
-    assert await value(connection, "last_error || completed_at", child) == before
+    assert await value(connection, "to_jsonb(jobs) - 'waiting_on'", child) == before
+    await connection.execute(STATEMENTS["retry_jobs"].sql, [child], None)
+    assert await state(connection, child) == ("PENDING", 0, False)
+    assert await value(connection, "next_run_at <= clock_timestamp() AND run_after IS NULL", child)
 
 
 async def test_a_parent_that_has_ended_before_is_looked_at_at_once(connection: Sql) -> None:
