@@ -344,15 +344,11 @@ class Store(Operations, Defaults, Sweeps):
         if done != len(fences):
             found = await self.completed_already(fences, of_parents=not keep)
             if not keep:
-                found |= await self._not_there(fences)
+                there = await self.named([job for job, _ in fences])
+                found |= {fence for fence in fences if fence[0] not in there}
         if self._knowledge is not None:
             self._knowledge.completed(found)
         return found
-
-    async def _not_there(self, fences: Sequence[tuple[bytes, int]]) -> set[tuple[bytes, int]]:
-        """Which of these attempts belong to jobs that are deleted."""
-        there = await self.named([job for job, _ in fences])
-        return {fence for fence in fences if fence[0] not in there}
 
     async def completed_already(
         self, fences: Sequence[tuple[bytes, int]], *, of_parents: bool = False
