@@ -30,7 +30,7 @@ _JOB: Final = "0199a1b2-c3d4-7e5f-8a0b-1c2d3e4f5a6c"
 # How long a function waits for locks; and how it reads.
 OWN: Final = {
     "count_slots": ["lock_timeout=2s"], "await_claims": ["lock_timeout=1s"],
-    "settle": ["enable_seqscan=off", "enable_hashjoin=off", "enable_mergejoin=off"],
+    **dict.fromkeys(("settle", "wait_again"), ["enable_seqscan=off", "enable_hashjoin=off", "enable_mergejoin=off"]),
 }  # fmt: skip
 # Each function, by itself or from one that calls it.
 _CALLS: Final = (

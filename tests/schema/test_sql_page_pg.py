@@ -99,7 +99,7 @@ async def test_parameters_are_those_of_the_function(connection: Sql) -> None:
     arguments = await connection.fetchval(
         "SELECT pg_get_function_arguments(oid) FROM pg_proc WHERE oid = 'pulse.submit'::regproc"
     )
-    plain = re.sub(r"'(\{\})'::jsonb|NULL::[a-z ]+", lambda match: match[1] or "NULL", arguments)
+    plain = re.sub(r"'(\{\})'::jsonb|NULL::[a-z ]+(?:\[\])?", lambda match: match[1] or "NULL", arguments)
     assert plain.split(", ") == described
 
 

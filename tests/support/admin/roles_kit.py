@@ -27,7 +27,7 @@ FUNCTIONS: Final = frozenset(
         "resume_schedule", "set_schedule", "set_topic", "submit", "submit_many", "tell", "tell_topics", "trigger_schedule", "update_schedule", "uuid7",
         "check_attempt", "complete_attempt", "event_args", "set_limit", "unset_limit", "count_slots", "await_claims",
         "group_problem", "insert_unique", "unique_holder", "unique_problem",
-        "add_dependencies", "after_problem", "forget_dependencies", "join_parent", "settle",
+        "add_dependencies", "after_problem", "forget_dependencies", "join_parent", "settle", "wait_again",
     }
 )  # fmt: skip
 SECRET: Final = {"jobs": {"args", "result", "progress", "checkpoint"}, "attempts": {"progress"}, "schedules": {"args"}}
@@ -60,7 +60,7 @@ CALLS: Final = {
     "server": {
         "backoff_s", "delete_schedule", "jittered", "note", "notify_work", "resolved_options", "set_topic", "tell", "trigger_schedule",
         "uuid7", "event_args", "submit", "set_limit", "unset_limit", "count_slots", "await_claims", "insert_unique", "unique_holder",
-        "add_dependencies", "settle",
+        "add_dependencies", "settle", "wait_again",
     },
     "submit": {
         "submit", "submit_many", "time_problem", "is_stored", "is_stored_unseen", "notify_work", "resolved_options", "tell", "uuid7",
