@@ -224,13 +224,13 @@ SELECT w.id, w.detail, count(*) OVER () AS violations FROM wrong w LIMIT $1;
 
 
 -- name: check_groups :many
--- What:    a group_key has 1 to 200 characters and is not *; only jobs of groups, and those that wait for others, have a run_after
+-- What:    a group_key has 1 to 200 characters and is not *; only jobs of groups, and those that wait for others or did, have a run_after
 -- Args:    $1 examples int
 -- Guard:   none: reads.   Returns: id, detail, violations.
 SELECT j.id::text AS id, format('%s, group_key %s, run_after %s', j.status, coalesce(quote_literal(left(j.group_key, 60)), 'NULL'),
            coalesce(j.run_after::text, 'NULL')) AS detail, count(*) OVER () AS violations
 FROM pulse.jobs j
-WHERE length(j.group_key) NOT BETWEEN 1 AND 200 OR j.group_key = '*' OR (j.group_key IS NULL AND j.run_after IS NOT NULL AND coalesce(j.waiting_on, 0) = 0)
+WHERE length(j.group_key) NOT BETWEEN 1 AND 200 OR j.group_key = '*' OR (j.group_key IS NULL AND j.run_after IS NOT NULL AND j.waiting_on IS NULL)
 LIMIT $1;
 
 
