@@ -8,8 +8,9 @@ arrives first would let the next attempt begin without it.
 from __future__ import annotations
 
 from collections import deque
-from typing import Final
+from typing import Final, NamedTuple
 
+from pulse.app.workflows.receipt import Kept, Receipt
 from pulse.worker.execution.attempt import Attempt
 
 __all__ = ["Checkpoints"]
@@ -17,46 +18,60 @@ __all__ = ["Checkpoints"]
 _OVERHEAD_BYTES: Final = 96  # bytes of one on the wire beside its text
 
 
+class _Sent(NamedTuple):
+    """A checkpoint that is being sent, and who waits for it: for this one, or an older one."""
+
+    text: str
+    receipts: list[Receipt]
+
+
 class Checkpoints:
     """
     Checkpoints that are new, and those that are being sent.
 
     Attributes:
-        new: Attempts with a checkpoint that was not sent yet.
+        new: Attempts with a checkpoint that was not sent yet, and who waits for that.
     """
 
     def __init__(self) -> None:
-        self.new: Final[deque[Attempt]] = deque()
-        self._under_way: dict[int, list[tuple[Attempt, str]]] = {}
+        self.new: Final[deque[tuple[Attempt, Receipt | None]]] = deque()
+        self._under_way: dict[int, dict[Attempt, _Sent]] = {}
 
-    def save(self, attempt: Attempt, text: str) -> None:
+    def save(self, attempt: Attempt, text: str, receipt: Receipt | None = None) -> None:
         """A handler saved a checkpoint. May be called from any thread."""
         attempt.checkpoint = text
-        self.new.append(attempt)
+        self.new.append((attempt, receipt))  # after the text: whoever finds this finds that text, or a newer one
 
     def take(self, number: int, max_bytes: int) -> list[tuple[bytes, int, str]]:
         """The checkpoints for frame *number*, as many as fit; empty when there are no more."""
-        taken: dict[Attempt, str] = {}
+        taken: dict[Attempt, _Sent] = {}
         room = max_bytes - _OVERHEAD_BYTES
         while self.new:
-            attempt = self.new[0]
+            attempt, receipt = self.new[0]
             text = attempt.checkpoint
-            if text is not None and text is not attempt.checkpoint_saved and attempt not in taken:
+            sent = taken.get(attempt)
+            if sent is not None and sent.text is not text:
+                break  # saved in this very moment, in a thread: for the next frame
+            if sent is None and text is not None and (receipt is not None or text is not attempt.checkpoint_saved):
                 size = len(text.encode()) + _OVERHEAD_BYTES
                 if size > room and taken:
                     break
                 room -= size
-                taken[attempt] = text
+                sent = taken[attempt] = _Sent(text, [])
+            if sent is not None and receipt is not None:
+                sent.receipts.append(receipt)
             self.new.popleft()
         if taken:
-            self._under_way[number] = list(taken.items())
-        return [(*attempt.pair, text) for attempt, text in taken.items()]
+            self._under_way[number] = taken
+        return [(*attempt.pair, sent.text) for attempt, sent in taken.items()]
 
-    def answered(self, number: int) -> list[Attempt]:
-        """The server has frame *number*; returns the attempts that have nothing unsaved any more."""
+    def answered(self, number: int, kept: Kept = "kept") -> list[Attempt]:
+        """The server has frame *number*, or does not take it; returns the attempts that have nothing unsaved any more."""
         settled: list[Attempt] = []
-        for attempt, text in self._under_way.pop(number, ()):
-            attempt.checkpoint_saved = text
+        for attempt, sent in self._under_way.pop(number, {}).items():
+            attempt.checkpoint_saved = sent.text
+            for receipt in sent.receipts:
+                receipt.settle("lost" if attempt.lost else kept)
             if attempt.is_saved:
                 settled.append(attempt)
         return settled
@@ -74,7 +89,7 @@ class Checkpoints:
             Attempts that have nothing unsaved any more.
         """
         if not passing:
-            return self.answered(number)
+            return self.answered(number, "refused")
         self._again(number)
         return []
 
@@ -84,4 +99,7 @@ class Checkpoints:
             self._again(number)
 
     def _again(self, number: int) -> None:
-        self.new.extendleft(attempt for attempt, _ in reversed(self._under_way.pop(number, [])))
+        for attempt, sent in reversed(self._under_way.pop(number, {}).items()):
+            self.new.extendleft((attempt, receipt) for receipt in sent.receipts)
+            if not sent.receipts:
+                self.new.appendleft((attempt, None))

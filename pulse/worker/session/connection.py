@@ -285,9 +285,9 @@ class Connection:
             if answer.kept:
                 sheet.answered()
             self._owner.beat_answered(sheet.made_s)
-        self._ledger.checkpoints_answered(number)
         for ref in answer.lost:
             self._owner.stop(ref.pair, "lost")
+        self._ledger.checkpoints_answered(number, kept=answer.kept)  # after that: nobody else stores these for good
 
     def _take_stop(self, order: StopOrder) -> None:
         pair = (order.id, order.attempt)

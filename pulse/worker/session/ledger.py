@@ -296,9 +296,9 @@ class Ledger:
         """The checkpoints for frame *number*, as many as fit into *max_bytes*; empty when there are none."""
         return self.checkpoints.take(number, max_bytes) if self.checkpoints.new else []
 
-    def checkpoints_answered(self, number: int) -> None:
-        """The server has those of frame *number*."""
-        self._saved(self.checkpoints.answered(number))
+    def checkpoints_answered(self, number: int, *, kept: bool = True) -> None:
+        """The server has those of frame *number*; unless they were *kept*, they are sent again."""
+        self._saved(self.checkpoints.answered(number) if kept else self.checkpoints.refused(number, passing=True))
 
     def _saved(self, attempts: Iterable[Attempt]) -> None:
         """The checkpoints of these are settled: their results may be sent."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence, Set
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import structlog
@@ -118,10 +119,14 @@ class HeartbeatWriter:
                 worker.contact.extend(at_s)
 
     async def _save(self, beats: Sequence[PendingHeartbeat]) -> None:
-        await self._answer(beats, self._keep)
+        locked: set[Pair] = set()
+        await self._answer(beats, partial(self._keep, locked), locked)
 
     async def _answer(
-        self, beats: Sequence[PendingHeartbeat], write: Callable[[Sequence[Renewal]], Awaitable[set[Pair]]]
+        self,
+        beats: Sequence[PendingHeartbeat],
+        write: Callable[[Sequence[Renewal]], Awaitable[set[Pair]]],
+        locked: Set[Pair] = frozenset(),
     ) -> list[tuple[str, float]]:
         """Write *beats* and answer each; returns the workers of the written ones, and when each arrived."""
         try:
@@ -144,7 +149,8 @@ class HeartbeatWriter:
             missed = {*lost} - done
             if missed:
                 log.info("leases_lost", worker=renewals[0].worker, count=len(missed))
-            beat.link.send("beat", beat.request, {"lost": lost} if beat.kept else {"lost": lost, "kept": False})
+            kept = beat.kept and not (locked and any((one.id, one.attempt) in locked for one in renewals))
+            beat.link.send("beat", beat.request, {"lost": lost} if kept else {"lost": lost, "kept": False})
             beat.settled()
             answered.append((renewals[0].worker if renewals else beat.worker, beat.at_s))
         return answered
@@ -190,7 +196,8 @@ class HeartbeatWriter:
         rows = [one if comes_back(one.progress) else _without_progress(one) for one in renewals]
         return extended | _pairs(await write_merged(self._store, rows, together, alone))
 
-    async def _keep(self, checkpoints: Sequence[Renewal]) -> set[Pair]:
+    async def _keep(self, locked: set[Pair], checkpoints: Sequence[Renewal]) -> set[Pair]:
+        """Returns whose workers still hold their jobs; adds to *locked* those that must be sent again."""
         kept: set[Pair] = set()
 
         async def together(some: Sequence[Renewal]) -> None:
@@ -209,7 +216,9 @@ class HeartbeatWriter:
                 rows.append(one)
             else:
                 drop(one)
-        return kept | _pairs(await write_merged(self._store, rows, together, alone))
+        left = await write_merged(self._store, rows, together, alone)
+        locked |= _pairs([row for row in left if row.error is None])
+        return kept | _pairs(left)
 
 
 def _without_progress(bad: Renewal) -> Renewal:
