@@ -12,4 +12,5 @@ For authors of handlers: the app, its handlers, their context, and how an attemp
 - schedule: schedules that an app declares in code
 - tracing: OpenTelemetry spans from the submit of a job to each of its attempts
 - transactions: `ctx.transaction`: transactions of handlers that commit only while the attempt holds its job
+- workflows: `ctx.parents`, `ctx.step` and `ctx.sleep`, for handlers that are part of a workflow, or are one
 """

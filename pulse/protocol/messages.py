@@ -209,7 +209,7 @@ class BeatAnswer(Struct, frozen=True):
 
     Attributes:
         lost: Its attempts that this worker no longer holds.
-        kept: Whether its progress is stored; else it must be sent again.
+        kept: Whether its progress or checkpoints are stored; else they must be sent again.
 
     """
 

@@ -18,7 +18,7 @@ __all__ = ["Checkpoints"]
 _OVERHEAD_BYTES: Final = 96  # bytes of one on the wire beside its text
 
 
-class _Sent(NamedTuple):
+class _SavedText(NamedTuple):
     """A checkpoint that is being sent, and who waits for it: for this one, or an older one."""
 
     text: str
@@ -35,16 +35,16 @@ class Checkpoints:
 
     def __init__(self) -> None:
         self.new: Final[deque[tuple[Attempt, Receipt | None]]] = deque()
-        self._under_way: dict[int, dict[Attempt, _Sent]] = {}
+        self._under_way: dict[int, dict[Attempt, _SavedText]] = {}
 
     def save(self, attempt: Attempt, text: str, receipt: Receipt | None = None) -> None:
         """A handler saved a checkpoint. May be called from any thread."""
         attempt.checkpoint = text
-        self.new.append((attempt, receipt))  # after the text: whoever finds this finds that text, or a newer one
+        self.new.append((attempt, receipt))  # after the text: with this one finds that text, or a newer one
 
     def take(self, number: int, max_bytes: int) -> list[tuple[bytes, int, str]]:
         """The checkpoints for frame *number*, as many as fit; empty when there are no more."""
-        taken: dict[Attempt, _Sent] = {}
+        taken: dict[Attempt, _SavedText] = {}
         room = max_bytes - _OVERHEAD_BYTES
         while self.new:
             attempt, receipt = self.new[0]
@@ -57,7 +57,7 @@ class Checkpoints:
                 if size > room and taken:
                     break
                 room -= size
-                sent = taken[attempt] = _Sent(text, [])
+                sent = taken[attempt] = _SavedText(text, [])
             if sent is not None and receipt is not None:
                 sent.receipts.append(receipt)
             self.new.popleft()
@@ -66,7 +66,7 @@ class Checkpoints:
         return [(*attempt.pair, sent.text) for attempt, sent in taken.items()]
 
     def answered(self, number: int, kept: Kept = "kept") -> list[Attempt]:
-        """The server has frame *number*, or does not take it; returns the attempts that have nothing unsaved any more."""
+        """The server has frame *number*, or refuses it; returns the attempts that have nothing unsaved any more."""
         settled: list[Attempt] = []
         for attempt, sent in self._under_way.pop(number, {}).items():
             attempt.checkpoint_saved = sent.text
