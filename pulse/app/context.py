@@ -246,8 +246,8 @@ class Context:
         End this attempt, uncharged, and go on here in another one, so much later. Nothing is held meanwhile.
 
         Call it with ``await`` in ``async def`` handlers and without in plain ``def`` ones. What it raises through the
-        handler is no ``Exception``: a bare ``except`` must let it pass. The next attempt comes here again, past the steps
-        that have finished.
+        handler is no ``Exception``: a bare ``except`` must let it pass. The next attempt begins at the beginning, but
+        for the steps that have finished.
 
         Args:
             seconds: How long, together with the others.

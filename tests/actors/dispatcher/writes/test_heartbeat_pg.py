@@ -20,7 +20,7 @@ from pulse_actors.dispatcher.writes.batcher import ROW_BYTES
 from pulse_actors.dispatcher.writes.heartbeat import HeartbeatWriter, PendingHeartbeat, _weight, may_speak_for
 from pulse_actors.shared import identity as identities
 from pulse_actors.shared.identity import Host
-from tests.support.store.helpers import Patch, Sql, forge, new_id, read
+from tests.support.store.helpers import Patch, Sql, forge, holding, new_id, read
 from tests.support.store.recovery_kit import HOST, LEASE_S, Floor, Process, Wire, ago, identity_of, new_worker
 
 pytestmark = pytest.mark.heavy
@@ -138,6 +138,18 @@ async def test_a_checkpoint_extends_no_lease(ward: Ward) -> None:
     assert await ward.save(Beat(job, 1, "1")) == []
     assert not await ward.extended(job)
     assert worker.contact.extended_s == before_s
+
+
+async def test_a_checkpoint_of_a_locked_row_is_to_be_sent_again(ward: Ward, dsn: str) -> None:
+    """Its handler may wait until the server has it; those of other frames are kept."""
+    ward.join("w")
+    locked, free = await ward.job("w"), await ward.job("w")
+    wires = {job: Wire() for job in (locked, free)}
+    beats = [PendingHeartbeat(wire, 1, 0, "w", None, [Beat(job, 1, "1")], AT_S) for job, wire in wires.items()]
+    async with holding(dsn, f"SELECT FROM pulse.jobs WHERE id = '{UUID(bytes=locked)}' FOR UPDATE"):
+        await ward.leases._save(beats)
+    assert [wire.sent[0][2] for wire in wires.values()] == [{"lost": [], "kept": False}, {"lost": []}]
+    assert [(await read(ward.connection, job))["checkpoint"] for job in (locked, free)] == [None, "1"]
 
 
 async def test_a_text_that_prints_too_long_is_not_kept(ward: Ward) -> None:
