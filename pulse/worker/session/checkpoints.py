@@ -8,10 +8,11 @@ arrives first would let the next attempt begin without it.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Collection
 from typing import Final, NamedTuple
 
 from pulse.app.workflows.receipt import Kept, Receipt
-from pulse.worker.execution.attempt import Attempt
+from pulse.worker.execution.attempt import Attempt, Pair
 
 __all__ = ["Checkpoints"]
 
@@ -65,11 +66,17 @@ class Checkpoints:
             self._under_way[number] = taken
         return [(*attempt.pair, sent.text) for attempt, sent in taken.items()]
 
-    def answered(self, number: int, kept: Kept = "kept") -> list[Attempt]:
-        """The server has frame *number*, or refuses it; returns the attempts that have nothing unsaved any more."""
+    def answered(self, number: int, dropped: Collection[Pair] | None = ()) -> list[Attempt]:
+        """
+        The server has frame *number*, but for *dropped* ones, or (None) nothing of it.
+
+        Returns:
+            The attempts that have nothing unsaved any more.
+        """
         settled: list[Attempt] = []
         for attempt, sent in self._under_way.pop(number, {}).items():
             attempt.checkpoint_saved = sent.text
+            kept: Kept = "refused" if dropped is None or attempt.pair in dropped else "kept"
             for receipt in sent.receipts:
                 receipt.settle("lost" if attempt.lost else kept)
             if attempt.is_saved:
@@ -89,7 +96,7 @@ class Checkpoints:
             Attempts that have nothing unsaved any more.
         """
         if not passing:
-            return self.answered(number, "refused")
+            return self.answered(number, None)
         self._again(number)
         return []
 

@@ -287,7 +287,8 @@ class Connection:
             self._owner.beat_answered(sheet.made_s)
         for ref in answer.lost:
             self._owner.stop(ref.pair, "lost")
-        self._ledger.checkpoints_answered(number, kept=answer.kept)  # after that: nobody else stores these for good
+        dropped = {ref.pair for ref in answer.dropped}
+        self._ledger.checkpoints_answered(number, kept=answer.kept, dropped=dropped)  # after it knows which are lost
 
     def _take_stop(self, order: StopOrder) -> None:
         pair = (order.id, order.attempt)

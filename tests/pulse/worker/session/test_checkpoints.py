@@ -69,9 +69,12 @@ def test_a_lost_attempt_and_a_refused_checkpoint(waiter: Waiter, attempt: Attemp
     some.refused(1, passing=False)
     some.save(attempt, "2", waiter.receipt())
     some.take(2, ROOM)
+    some.answered(2, {attempt.pair})
+    some.save(attempt, "3", waiter.receipt())
+    some.take(3, ROOM)
     attempt.stop("lost")
-    some.answered(2)
-    assert waiter.heard == ["refused", "lost"]
+    some.answered(3)
+    assert waiter.heard == ["refused", "refused", "lost"]
 
 
 def test_what_a_thread_saves_while_a_frame_is_made(waiter: Waiter, attempt: Attempt) -> None:
