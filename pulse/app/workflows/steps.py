@@ -108,7 +108,7 @@ class Steps:
         Raises:
             HandlerError: The name is not allowed.
         """
-        given: object = name
+        given = cast("object", name)  # whatever its type says
         if not isinstance(given, str) or not 1 <= len(given) <= _NAME_MAX or given.startswith("$"):
             raise HandlerError(
                 f"step {given!r:.100}: a name of 1 to {_NAME_MAX} characters is allowed, the first not $"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import pytest
 
@@ -84,9 +84,9 @@ def test_what_a_thread_saves_while_a_frame_is_made(waiter: Waiter, attempt: Atte
     class Slow(str):
         __slots__ = ()
 
-        def encode(self, *args: Any) -> bytes:
+        def encode(self, encoding: str = "utf-8", errors: str = "strict") -> bytes:
             some.save(attempt, "2", waiter.receipt())
-            return super().encode(*args)
+            return super().encode(encoding, errors)
 
     some.save(attempt, Slow("1"))
     assert some.take(1, ROOM) == [(*attempt.pair, "1")]
