@@ -56,7 +56,7 @@ class PendingHeartbeat:
     kept: bool = True
 
 
-class UnsavedCheckpoints(NamedTuple):
+class UnwrittenCheckpoints(NamedTuple):
     """
     Checkpoints that were not stored, by their attempts.
 
@@ -140,14 +140,14 @@ class HeartbeatWriter:
                 worker.contact.extend(at_s)
 
     async def _save(self, beats: Sequence[PendingHeartbeat]) -> None:
-        unsaved = UnsavedCheckpoints(set(), set())
+        unsaved = UnwrittenCheckpoints(set(), set())
         await self._answer(beats, partial(self._keep, unsaved), unsaved)
 
     async def _answer(
         self,
         beats: Sequence[PendingHeartbeat],
         write: Callable[[Sequence[Renewal]], Awaitable[set[Pair]]],
-        unsaved: UnsavedCheckpoints | None = None,
+        unsaved: UnwrittenCheckpoints | None = None,
     ) -> list[tuple[str, float]]:
         """Write *beats* and answer each; returns the workers of the written ones, and when each arrived."""
         try:
@@ -219,7 +219,7 @@ class HeartbeatWriter:
         rows = [one if comes_back(one.progress) else _without_progress(one) for one in renewals]
         return extended | _pairs(await write_merged(self._store, rows, together, alone))
 
-    async def _keep(self, unsaved: UnsavedCheckpoints, checkpoints: Sequence[Renewal]) -> set[Pair]:
+    async def _keep(self, unsaved: UnwrittenCheckpoints, checkpoints: Sequence[Renewal]) -> set[Pair]:
         """Returns the attempts that still hold their jobs; adds to *unsaved* those whose checkpoint is not stored."""
         kept: set[Pair] = set()
 
