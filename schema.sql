@@ -1279,7 +1279,7 @@ $$;
 -- What is deleted takes its dependencies along; whoever waits for it waits for it no longer. There is no such trigger for jobs that end: it
 -- would cost each claim, heartbeat and completion of all other jobs 4 %. The statements that end jobs settle that themselves.
 CREATE FUNCTION pulse.forget_dependencies() RETURNS trigger
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 BEGIN
     IF OLD.waiting_on IS NOT NULL THEN
         DELETE FROM pulse.dependencies d WHERE d.child_id = OLD.id;
@@ -1353,7 +1353,62 @@ BEGIN
 END
 $$;
 
-REVOKE ALL ON FUNCTION pulse.settle(uuid[]), pulse.add_dependencies(uuid[], uuid[], text[]) FROM PUBLIC;
+-- Let jobs that an operator retries count again: a child that is still held waits for them, too, and they wait for the parents of
+-- theirs that have not ended. `prevented` are the ones among them that were canceled because another job had failed: where
+-- one of their other parents is still failed, that cancels them again. The caller's statement before this one has locked all of them,
+-- and set them to PENDING. Returns those that are still PENDING.
+CREATE FUNCTION pulse.wait_again(retried uuid[], prevented uuid[]) RETURNS TABLE (job_id uuid, is_held boolean)
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+DECLARE
+    children uuid[];
+    failed   uuid[];
+BEGIN
+    -- They are locked before their dependencies are read: what was settled before that is seen, and what is settled later finds what this makes of them.
+    children := ARRAY(
+        SELECT c.id FROM (
+            SELECT n.id, bool_or(n.is_retried) AS is_retried FROM (
+                SELECT r.id, true AS is_retried FROM unnest(retried) AS r(id)
+                UNION ALL
+                SELECT d.child_id, false FROM unnest(retried) AS r(id)
+                CROSS JOIN LATERAL (SELECT d.child_id FROM pulse.dependencies d WHERE d.parent_id = r.id AND d.is_over) AS d
+            ) AS n GROUP BY n.id ORDER BY n.id
+        ) AS n
+        CROSS JOIN LATERAL (
+            SELECT c.id FROM pulse.jobs c
+            WHERE c.id = n.id AND c.status::text = 'PENDING' AND (c.waiting_on > 0 OR n.is_retried AND c.waiting_on = 0) FOR UPDATE) AS c);
+    UPDATE pulse.dependencies d SET is_over = false
+    FROM unnest(children) AS n(id)
+    CROSS JOIN LATERAL (SELECT e.parent_id FROM pulse.dependencies e WHERE e.child_id = n.id AND e.is_over) AS e
+    CROSS JOIN LATERAL (SELECT p.id FROM pulse.jobs p WHERE p.id = e.parent_id AND p.completed_at IS NULL) AS p
+    WHERE d.parent_id BETWEEN p.id AND p.id AND d.child_id BETWEEN n.id AND n.id;
+    WITH again AS (
+        UPDATE pulse.dependencies d SET is_over = false
+        FROM unnest(prevented) AS n(id)
+        CROSS JOIN LATERAL (
+            SELECT e.parent_id FROM pulse.dependencies e WHERE e.child_id = n.id AND e.on_failure = 'cancel' AND e.is_over) AS e
+        CROSS JOIN LATERAL (
+            SELECT p.id FROM pulse.jobs p WHERE p.id = e.parent_id AND p.status::text IN ('DEAD_LETTERED', 'CANCELED')) AS p
+        WHERE d.parent_id BETWEEN p.id AND p.id AND d.child_id BETWEEN n.id AND n.id
+        RETURNING d.parent_id
+    )
+    SELECT array_agg(DISTINCT a.parent_id) INTO failed FROM again a;
+    UPDATE pulse.jobs c
+    SET waiting_on = n.waiting_on, next_run_at = '9999-12-30 00:00+00',
+        run_after = CASE WHEN c.waiting_on > 0 THEN c.run_after ELSE c.next_run_at END
+    FROM (
+        SELECT n.id, (SELECT count(*)::int FROM pulse.dependencies d WHERE d.child_id = n.id AND NOT d.is_over) AS waiting_on
+        FROM unnest(children) AS n(id)
+    ) AS n
+    WHERE c.id BETWEEN n.id AND n.id AND c.waiting_on < n.waiting_on;
+    PERFORM pulse.settle(failed);
+    RETURN QUERY SELECT c.id, c.waiting_on IS NOT NULL AND c.waiting_on > 0 FROM unnest(retried) AS r(id)
+    CROSS JOIN LATERAL (SELECT c.id, c.waiting_on FROM pulse.jobs c WHERE c.id = r.id AND c.status::text = 'PENDING') AS c;
+END
+$$;
+
+REVOKE ALL ON FUNCTION pulse.settle(uuid[]), pulse.add_dependencies(uuid[], uuid[], text[]),
+    pulse.wait_again(uuid[], uuid[]) FROM PUBLIC;
 
 -- Fenced effects (ctx.transaction): a handler has its effects in a transaction of its own, and the fence is the last statement
 -- before its COMMIT. A handler that no longer holds the attempt gets an error, SQLSTATE PU001, after which that transaction cannot

@@ -34,12 +34,12 @@ async def merge(ctx: pulse.Context) -> dict[str, Any]:
         if parent.status == pulse.Status.COMPLETED:
             total.update(parent.result_as(dict[str, int]))
         else:
-            missing.append(str(parent.last_error))
+            missing.append(str(parent.last_error).partition("\n")[0])
     return {"words": total.most_common(10), "missing": missing}
 
 
 @app.handler("words.split")
-def split(paths: list[str], ctx: pulse.Context) -> str:
+def split(ctx: pulse.Context, paths: list[str]) -> str:
     """Submits the others. If its worker is killed, the next attempt submits the same jobs, so none is there twice."""
     batch = pulse.Batch()
     for path in paths:

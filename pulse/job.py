@@ -188,6 +188,8 @@ class Job:
     Attributes:
         attempts: Claims so far; never goes down.
         uncharged: Attempts that do not use up the retry budget; charged are ``attempts - uncharged``.
+        next_run_at: When it is or was due; while it waits for other jobs, when it is wanted at the earliest. None: it
+            is held back behind an earlier job of its schedule.
         ran_by: Of a completed job: identity of the worker that completed it, of which ``process`` is the readable part.
         expires_at: If it has not started by then, it becomes a dead letter.
         group_key: Its group: limits per group, fair turns and sequences go by topic and group.

@@ -131,6 +131,7 @@ class Client:
             TooLargeError: The args are longer than a frame may be; nothing was sent.
             ConflictError: A job with this id exists, with another name, topic or args; or with this unique key, and
                 ``on_conflict`` is "error".
+            NotFoundError: A job of ``after`` is not there.
 
         """
         ids = self.submit_many([{"name": handler, "args": args, **options}])
@@ -230,13 +231,13 @@ class Client:
         """A page of the jobs that a job waits for, or has waited for, by id; a page of long results is short."""
         return self._ask(requests.parents(job_id, limit, after))
 
-    def cancel(self, *job_ids: IdLike) -> Changed:
-        """Cancel jobs: those that wait never start, those that run are stopped."""
-        return self._ask(requests.cancel(job_ids))
+    def cancel(self, *job_ids: IdLike, with_dependents: bool = False) -> Changed:
+        """Cancel jobs, *with_dependents* all that wait for them, too: what waits never starts, what runs is stopped."""
+        return self._ask(requests.cancel(job_ids, with_dependents=with_dependents))
 
-    def retry(self, *job_ids: IdLike) -> Changed:
-        """Run completed, canceled or dead jobs again, with a fresh budget."""
-        return self._ask(requests.retry(job_ids))
+    def retry(self, *job_ids: IdLike, with_dependents: bool = False) -> Changed:
+        """Run ended jobs again with a fresh budget, *with_dependents* also those that were canceled because of them."""
+        return self._ask(requests.retry(job_ids, with_dependents=with_dependents))
 
     def delete(self, *job_ids: IdLike) -> Changed:
         """Remove completed, canceled or dead jobs, with their history."""

@@ -16,6 +16,7 @@ from uuid import UUID
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from pulse.common import json_text
 from pulse.common.json_text import JsonValue
@@ -223,7 +224,8 @@ def _cut(body: Body, key: str, known: int) -> dict[str, object]:
 
 
 def _job(told: answers.JobInfo) -> Job:
-    return _record(Job, told)
+    is_held = told.next_run_at is not None and told.next_run_at >= answers.HELD_S
+    return _record(Job, replace(told, next_run_at=None) if is_held else told)
 
 
 def _schedule(told: ScheduleInfo) -> Schedule:

@@ -264,14 +264,18 @@ def parents(job_id: IdLike, limit: int, after: str | None) -> Request[JobPage]:
     return Request("jobs.parents", {**given({"limit": limit, "after": after}), "id": as_id(job_id)}, records.job_page)
 
 
-def cancel(job_ids: Iterable[IdLike]) -> Request[Changed]:
+def cancel(job_ids: Iterable[IdLike], *, with_dependents: bool = False) -> Request[Changed]:
     """Cancel these; of each: done, or refused with a code."""
-    return Request("jobs.cancel", {"ids": as_ids(job_ids)}, records.changed, repeatable=False)
+    return Request("jobs.cancel", _with_dependents(job_ids, with_dependents), records.changed, repeatable=False)
 
 
-def retry(job_ids: Iterable[IdLike]) -> Request[Changed]:
+def retry(job_ids: Iterable[IdLike], *, with_dependents: bool = False) -> Request[Changed]:
     """Run these ended jobs again; each is done, or refused with a code."""
-    return Request("jobs.retry", {"ids": as_ids(job_ids)}, records.changed, repeatable=False)
+    return Request("jobs.retry", _with_dependents(job_ids, with_dependents), records.changed, repeatable=False)
+
+
+def _with_dependents(job_ids: Iterable[IdLike], wanted: object) -> dict[str, object]:
+    return {"ids": as_ids(job_ids), **({"with_dependents": True} if wanted else {})}
 
 
 def delete(job_ids: Iterable[IdLike]) -> Request[Changed]:

@@ -10,12 +10,13 @@ versions send more, or fewer. JSON output is not made from these.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple, TypeVar, cast
+from typing import Final, NamedTuple, TypeVar, cast
 
 import msgspec
 from msgspec import Struct
 
 from pulse.common.invalid_field import invalid_field
+from pulse.common.text import count
 from pulse.errors import ProtocolError
 from pulse.protocol.fields import Id
 from pulse.protocol.schedules import ScheduleInfo
@@ -85,6 +86,9 @@ class RelatedJob(Struct, frozen=True):
     is_over: bool = False
 
 
+HELD_S: Final = 253402128000.0  # 9999-12-30: due when an earlier job of its schedule has ended
+
+
 class JobInfo(Struct, frozen=True):
     """A row of pulse.jobs; ``omitted``: None since it is too long, or cannot be read; ``hosts``: names by id."""
 
@@ -129,6 +133,16 @@ class JobInfo(Struct, frozen=True):
     def tries(self) -> str:
         """Charged tries, and how many are allowed."""
         return f"{self.attempts - self.uncharged}/{self.max_attempts}"
+
+    @property
+    def held_back(self) -> str | None:
+        """What it has to wait for before it is due, whatever its time; None: for nothing."""
+        if self.status not in {"PENDING", "RETRYING"}:
+            return None
+        if self.waiting_on:
+            return f"waits for {count(self.waiting_on, 'other job')} to end"
+        is_held = self.next_run_at is not None and self.next_run_at >= HELD_S
+        return "held back behind an earlier job of its schedule" if is_held else None
 
 
 class JobPageAnswer(Struct, frozen=True):

@@ -95,6 +95,16 @@ class ByIds(Struct, frozen=True):
     matching: Annotated[str, Meta(max_length=1000)] | None = None
 
 
+class JobsWithDependents(ByIds, frozen=True, kw_only=True):
+    """
+    Jobs to be canceled or retried; ``with_dependents``: with those that depend on them.
+
+    A cancel takes all that wait for them, directly or not; a retry those that were canceled because of them.
+    """
+
+    with_dependents: bool = False
+
+
 class JobsChange(ByIds, frozen=True, kw_only=True):
     """Jobs that wait, to be moved to another topic or priority, or both."""
 

@@ -65,6 +65,7 @@ ACCESS_OF: Final[Mapping[str, Access]] = {
     "jobs.get": Access.VIEWER,
     "jobs.parents": Access.VIEWER,
     "jobs.why": Access.VIEWER,
+    "jobs.graph": Access.VIEWER,
     "limits.declare": Access.WORKER,
     "schedules.list": Access.VIEWER,
     "schedules.find": Access.VIEWER,

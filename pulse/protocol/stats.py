@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from pulse.protocol.fields import Id
+
 
 class Rates(Struct, frozen=True):
     """
@@ -35,6 +37,7 @@ class TopicStats(Struct, frozen=True):
         unhandled: Jobs that no worker has a handler for.
         running: Jobs that workers hold.
         oldest_s: How long the first ready job has been due, seconds; None: there is none.
+        waiting_for_jobs: How many of the scheduled jobs wait for others.
         paused: Whether it is paused.
         workers: Handler processes of this server that serve it.
         rates: Rates per second, within the last minute.
@@ -49,6 +52,7 @@ class TopicStats(Struct, frozen=True):
     unhandled: int = 0
     running: int = 0
     oldest_s: float | None = None
+    waiting_for_jobs: int = 0
     paused: bool = False
     workers: int = 0
     rates: Rates = Rates()
@@ -167,6 +171,7 @@ class OtherTopics(Struct, frozen=True):
     unhandled: int = 0
     running: int = 0
     oldest_s: float | None = None
+    waiting_for_jobs: int = 0
 
 
 class Percentiles(Struct, frozen=True):
@@ -298,3 +303,26 @@ class Stats(Struct, frozen=True):
     findings: dict[str, str] = {}
     limits: list[LimitStats] = []
     limits_omitted: int = 0
+
+
+class GraphNode(Struct, frozen=True):
+    """A job of a graph; ``name`` None: it was deleted."""
+
+    id: Id
+    name: str | None = None
+    status: str | None = None
+
+
+class JobGraph(Struct, frozen=True):
+    """
+    The jobs that dependencies link with one, which is the first of them.
+
+    Attributes:
+        jobs: Each of them.
+        edges: Dependencies: places in ``jobs`` of the one that is waited for, and of the one that waits.
+        is_all: Whether these are all.
+    """
+
+    jobs: list[GraphNode] = []
+    edges: list[tuple[int, int]] = []
+    is_all: bool = True

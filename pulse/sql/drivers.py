@@ -10,7 +10,7 @@ import functools
 from typing import Any, Final
 
 from pulse.app.transactions.drivers import USUAL, Meanings, async_driver, blocking_driver, errors_told_apart
-from pulse.errors import BadRequestError, ConflictError, ForbiddenError, PulseError, TransactionError
+from pulse.errors import BadRequestError, ConflictError, ForbiddenError, NotFoundError, PulseError, TransactionError
 
 # The ids are the caller's own; only where jobs have unique keys they may be others.
 _STATEMENT: Final = "SELECT pulse.submit_many(CAST(CAST({} AS text) AS jsonb))"
@@ -28,6 +28,7 @@ _MEANINGS: Final[Meanings] = {
     "23502": _bad,
     "23514": _bad,
     "22": _bad,
+    "23503": NotFoundError,  # a job to wait for
     "23505": ConflictError,
     "42501": lambda said: ForbiddenError(
         f"{said}; roles that submit are members of pulse_submit (pulse migrate --roles)"

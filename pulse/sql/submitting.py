@@ -51,6 +51,7 @@ def submit(
             database refused it and the transaction has to be rolled back.
         ConflictError: A job with this id exists, with another name, topic or args; or one with this unique key.
         ForbiddenError: The role of the connection may not submit jobs.
+        NotFoundError: A job of ``after`` is not there.
         SchemaError: The database has no schema of pulse, or an old one.
         TransactionError: The transaction has failed before, or is read-only; or the connection is closed.
     """

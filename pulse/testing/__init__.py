@@ -2,6 +2,7 @@
 For tests of applications: handlers in memory, a server of its own, and jobs of the test's own transaction.
 
 - clients: `pulse.Client` and `pulse.AsyncClient` over jobs in memory
+- dependencies: lets jobs in memory wait for others
 - inline: `pulse_inline`: submits jobs to memory and runs their handlers
 - matching: finds jobs by handler and arguments, and says what there is instead
 - memory: jobs in memory: the statuses that the server would give them

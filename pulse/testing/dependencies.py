@@ -8,7 +8,7 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
-from pulse.errors import NotFoundError
+from pulse.errors import BadRequestError, NotFoundError
 from pulse.protocol import SubmittedJob
 from pulse.protocol.answers import JobInfo
 
@@ -25,6 +25,7 @@ class Waiting(Protocol):
     @property
     def is_terminal(self) -> bool:
         """Whether it has ended."""
+        ...
 
 
 def wait_for(jobs: Mapping[bytes, Waiting], child: Waiting, submitted: SubmittedJob, now_s: float) -> None:
@@ -33,8 +34,13 @@ def wait_for(jobs: Mapping[bytes, Waiting], child: Waiting, submitted: Submitted
 
     Raises:
         NotFoundError: One of them is not there.
+        BadRequestError: It is to wait for itself.
     """
     parents: dict[bytes, str] = dict.fromkeys(submitted.after or (), submitted.on_failure or "cancel")
+    if child.info.id in parents:
+        own = UUID(bytes=child.info.id)
+        message = f"job {own} is to wait for job {own}; only a job that was submitted before it is allowed"
+        raise BadRequestError(message)
     missing = next((one for one in parents if one not in jobs), None)
     if missing is not None:
         message = f"job {UUID(bytes=child.info.id)} is to wait for job {UUID(bytes=missing)}, and there is no such job"

@@ -27,7 +27,7 @@ from pulse.common.backoff import backoff_s
 from pulse.common.ids import uuid7s
 from pulse.common.json_text import JsonValue
 from pulse.common.text import iso
-from pulse.errors import BadRequestError, ConflictError, NotFoundError
+from pulse.errors import BadRequestError, ConflictError, NotFoundError, PulseError
 from pulse.job import Job, Status, keeps_unique_key
 from pulse.protocol import Assignment, SubmittedJob
 from pulse.protocol.answers import AttemptInfo, JobInfo
@@ -201,7 +201,7 @@ class MemoryQueue:
         before = dict(self._jobs), [(job, job.info) for job in self._jobs.values()]
         try:
             return [self._add(self._made(one), one) for one in jobs]
-        except (ConflictError, NotFoundError):
+        except PulseError:
             self._jobs, rows = before
             for job, info in rows:
                 job.info = info

@@ -31,6 +31,7 @@ _READING: Final = (
     ("/jobs", jobs.listing),
     ("/jobs/{id}", job.show),
     ("/jobs/{id}/stack", job.stack),
+    ("/jobs/{id}/graph", job.graph),
     ("/jobs/{id}/text/{part}", job.document),
     ("/bulk/{key}", bulk.question),
     ("/tasks", bulk.tasks),

@@ -106,6 +106,12 @@ def two(facts: dict[str, object], *runs: Line, outcome: str | None = None) -> tu
     return [*lines, *runs], Database(rows, history, pairs)
 
 
+def waiting(child: UUID, parent: UUID) -> list[Line]:
+    """The same, where one of the jobs waits for another, whose failure cancels it."""
+    facts = {"after": [str(parent)], "on_failure": "cancel"}
+    return [replace(one, facts=facts) if one.act == "intent" and one.job == child else one for one in LINES]
+
+
 def canceled(lines: list[Line], database: Database) -> tuple[list[Line], Database]:
     """The same, where A was canceled at its first attempt."""
     rows = {**database.jobs, A: Row("CANCELED", 1, "x")}
@@ -129,6 +135,8 @@ def test_slots_of_groups(groups: str) -> None:
     ("the jobs of a seq", *two(ORDERED, *run(B, 1, 1, 2), *run(A, 1, 3, 4))),
     # An earlier one is tried again after a later one.
     ("the jobs of a seq", *two(ORDERED, *run(A, 1, 1, None), *run(B, 1, 2, 3), *run(A, 2, 4, 5), outcome="crashed")),
+    ("a job starts after", waiting(A, C), DATABASE),
+    ("a failed job", waiting(A, B), changed(B=Row("DEAD_LETTERED", 2, "b"))),
     ("a unique key", *two(KEY, *run(A, 1, 1, 3), *run(B, 1, 2, 4))),
     ("a unique key", [*WAITED_FOR_B, *LINES], DATABASE),
     ("a unique key", [line("intent", C, **KEY), line("not_new", C, other=str(UUID(int=9))), *LINES], without(C)),
@@ -173,6 +181,8 @@ CRASHED = dead_of("short", "crashed")
     # A later job with the same key; one that is held only until its start.
     two(KEY, *run(A, 1, 1, 2), *run(B, 1, 2, 3)),
     two({**KEY, "unique_until": "start"}, *run(A, 1, 1, 3), *run(B, 1, 2, 4)),
+    # One that waits for another starts after its last attempt, or did not start yet when an operator revived that.
+    (waiting(D, A), replace(DATABASE, revived=frozenset({(A, 1)}))),
     # Another process got the number of one that is dead.
     ([*LINES, *(replace(one, born=5) for one in run(A, 2, 5, 6, pid=101))], again("crashed")),
     # Only `deadly` handlers end their process; a job may die of anything else, of its age, or of three strikes.

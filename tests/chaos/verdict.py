@@ -22,6 +22,7 @@ from tests.chaos.load.ledger import LIMITED_TOPIC, MOST, MOST_OF_A_GROUP, ORDERE
 Pair = tuple[UUID, int]
 
 TERMINAL: Final = frozenset({"COMPLETED", "DEAD_LETTERED", "CANCELED"})
+FAILED: Final = frozenset({"DEAD_LETTERED", "CANCELED"})
 # After these a slot is free while the handler may still run, until it obeys.
 FREES_EARLY: Final = frozenset({"lease_expired", "canceled", "timeout", "stalled"})
 # How pulse ends an attempt by itself; what the handler says of it then changes nothing.
@@ -30,7 +31,9 @@ REAPS: Final = frozenset({"crashed", "lease_expired", "released", "timeout", "st
 LOSSES: Final = frozenset({"crashed", "lease_expired", "released"})
 DEATHS: Final = frozenset({"crashed", "released"})  # of finished work: that its process has ended
 # Jobs that never fail by themselves: when such a one is dead, others have killed it.
-INNOCENT: Final = frozenset({"short", "limited", "unique", "long", "busy", "later", "tick", "hold", "grip", "forks"})
+INNOCENT: Final = frozenset(
+    {"short", "limited", "unique", "child", "long", "busy", "later", "tick", "hold", "grip", "forks"}
+)
 DEADLY: Final = frozenset(
     {"deadly", "fatal"}
 )  # all others never end their process, so deaths must not end them for good
@@ -111,6 +114,8 @@ def judge(lines: Sequence[Line], database: Database) -> Verdict:
         "no more of a limit run than it allows": _over_limit(book, database),
         "the jobs of a sequence run in their order": _out_of_order(book, database),
         "a unique key has one job": _sharing_keys(book, database),
+        "a job starts after those that it waits for": _too_early(book, database),
+        "a failed job cancels those that wait for it": _not_told(book, database),
         "nothing is left to do": _left(database),
     }
     wrong = {rule: found for rule, violations in rules.items() if (found := list(violations))}
@@ -125,6 +130,8 @@ class _Book:
         self.ordered = {job: one["group_key"] for job, one in facts.items() if one.get("topic") == ORDERED_TOPIC}
         self.keys = {job: one["unique"] for job, one in facts.items() if "unique" in one}
         self.until_end = {job for job, one in facts.items() if one.get("unique_until") == "end"}
+        self.after = {job: [UUID(parent) for parent in one["after"]] for job, one in facts.items() if "after" in one}
+        self.canceled_with = {job for job, one in facts.items() if one.get("on_failure") == "cancel"}
         self.not_new = {line.job: UUID(line.facts["other"]) for line in lines if line.act == "not_new"}
         self.acked = {line.job for line in lines if line.act == "acked"}
         started = [line for line in lines if line.act == "start"]
@@ -234,10 +241,43 @@ def _out_of_order(book: _Book, database: Database) -> Iterator[str]:
         start_s = min(book.begun[pair].at_s for pair in pairs)
         if start_s < over_s.get(group, start_s):
             yield f"{job} of sequence {group} started {over_s[group] - start_s:.3f} s before an earlier one was over"
-        ends_s = [
-            book.begun[pair].at_s if database.history.get(pair) in FREES_EARLY else book.end_s(pair) for pair in pairs
+        over_s[group] = max(over_s.get(group, 0.0), _over_s(book, database, job))
+
+
+def _over_s(book: _Book, database: Database, job: UUID) -> float:
+    """When the handlers of its attempts had ended; those that may outlast their attempt count from their start."""
+    pairs = [(job, attempt) for attempt in book.attempts.get(job, ())]
+    ends_s = (
+        book.begun[pair].at_s if database.history.get(pair) in FREES_EARLY else book.end_s(pair) for pair in pairs
+    )
+    return max(ends_s, default=0.0)
+
+
+def _too_early(book: _Book, database: Database) -> Iterator[str]:
+    """What an operator has started anew waits for nothing that has ended, and nothing waits for it again."""
+    revived = {job for job, _ in database.revived}
+    for child, parents in book.after.items():
+        starts_s = [book.begun[child, attempt].at_s for attempt in book.attempts.get(child, ())]
+        for parent in parents:
+            if (
+                starts_s
+                and not revived & {child, parent}
+                and (over_s := _over_s(book, database, parent)) > min(starts_s)
+            ):
+                yield f"{child} started {over_s - min(starts_s):.3f} s before {parent} was over, for which it waits"
+
+
+def _not_told(book: _Book, database: Database) -> Iterator[str]:
+    revived = {job for job, _ in database.revived}
+    for child in book.canceled_with - revived:
+        failed = [
+            parent
+            for parent in book.after[child]
+            if parent not in revived and (row := database.jobs.get(parent)) is not None and row.status in FAILED
         ]
-        over_s[group] = max(over_s.get(group, 0.0), *ends_s)
+        row = database.jobs.get(child)
+        if failed and row is not None and row.status == "COMPLETED":
+            yield f"{child} is {row.status}, although {failed[0]} has failed, for which it waited"
 
 
 def _sharing_keys(book: _Book, database: Database) -> Iterator[str]:

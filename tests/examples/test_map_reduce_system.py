@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import pulse
+from pulse.job import handler_process
 from tests.support.systems.system_kit import Whole, run
 from tests.support.waiting import until
 
@@ -33,7 +34,7 @@ def test_a_worker_is_killed_in_the_middle(whole: Whole, tmp_path: Path) -> None:
         until(lambda: len(_counts(client, "COMPLETED")) == len(files), "the files are counted", 60)
         until(lambda: len(_counts(client, "RUNNING")) == 1, "the pipe is read", 60)
         (worker,) = {str(job.locked_by) for job in _counts(client, "RUNNING")}
-        process = pulse.job.handler_process(worker)
+        process = handler_process(worker)
         assert process is not None
         os.kill(process.pid, signal.SIGKILL)
         until(lambda: [job.attempts for job in _counts(client, "RUNNING")] == [2], "the pipe is read again", 60)

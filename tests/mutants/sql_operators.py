@@ -111,6 +111,8 @@ def _conditions(text: str, words: list[Word], at: int) -> Iterator[tuple[Span, s
         return
     span, piece = Span(words[at + 1].span.start, words[end].span.end), _piece(text, words, at + 1, end)
     after = words[end + 1].text if end + 1 < len(words) else ""
+    if piece == "true":  # LEFT JOIN LATERAL ... ON true
+        return
     if words[at].text != "OR" and after != "OR":
         yield span, f"({piece} OR true)"
     if words[at].text in {"OR", "WHEN", "IF", "ELSIF"} or after == "OR":

@@ -13,6 +13,9 @@ FENCED: Final = {
     "check_attempt",
     "complete_attempt",
     "unique_holder",
+    "add_dependencies",
+    "forget_dependencies",
+    "join_parent",
 }  # they find their row by its key, whatever the planner knows
 _TRAP: Final = "LANGUAGE plpgsql AS 'BEGIN RAISE EXCEPTION ''caught by evil''; END'"
 _TRAPPED: Final = """
@@ -24,8 +27,11 @@ _TRAPPED: Final = """
 """
 _SCHEDULE: Final = "0199a1b2-c3d4-7e5f-8a0b-1c2d3e4f5a6b"
 _JOB: Final = "0199a1b2-c3d4-7e5f-8a0b-1c2d3e4f5a6c"
-# How long a function waits for locks.
-WAITING: Final = {"count_slots": ["lock_timeout=2s"], "await_claims": ["lock_timeout=1s"]}
+# How long a function waits for locks; and how it reads.
+OWN: Final = {
+    "count_slots": ["lock_timeout=2s"], "await_claims": ["lock_timeout=1s"],
+    "settle": ["enable_seqscan=off", "enable_hashjoin=off", "enable_mergejoin=off"],
+}  # fmt: skip
 # Each function, by itself or from one that calls it.
 _CALLS: Final = (
     f"SELECT pulse.submit('n', '{{}}', id => '{_JOB}', expires_in_s => 60, run_at => '2040-01-01Z')",
@@ -53,6 +59,9 @@ _CALLS: Final = (
     "SELECT pulse.note('x', topic => 't', detail => '{}'), pulse.uuid7(), pulse.notify_work()",
     """SELECT pulse.set_limit('l', 'g', '{"concurrency": 5}'), pulse.set_limit('l', NULL, '{"group_rate": 5}')""",
     "SELECT pulse.unset_limit('l', 'g'), pulse.unset_limit('l', NULL)",
+    f"SELECT pulse.submit('n', after => ARRAY['{_JOB}'::uuid])",
+    f"""SELECT pulse.submit_many('[{{"name": "n", "after": ["{_JOB}"]}}]'), pulse.settle(ARRAY['{_JOB}'::uuid])""",
+    f"DELETE FROM pulse.jobs WHERE id OPERATOR(pg_catalog.=) '{_JOB}'",
     "UPDATE pulse.dispatch_control SET paused = false",
 )  # fmt: skip
 
@@ -67,7 +76,7 @@ async def test_every_function_has_its_own(connection: Sql) -> None:
     for row in rows:
         if not row["bound"]:
             assert row["proconfig"][0] == "search_path=pg_catalog, pg_temp", row["proname"]
-            more = ["enable_seqscan=off"] if row["proname"] in FENCED else WAITING.get(row["proname"], [])
+            more = ["enable_seqscan=off"] if row["proname"] in FENCED else OWN.get(row["proname"], [])
             assert row["proconfig"][1:] == more, row["proname"]
     assert {row["proname"] for row in rows if row["prosecdef"]} == {"note", "is_stored_unseen", *FENCED}
 
@@ -84,4 +93,4 @@ async def test_functions_put_into_the_schema_itself(own_database: str, connectio
     await connection.execute(";".join(made))
     for call in _CALLS:
         await connection.execute(call)
-    assert await connection.fetchval("SELECT count(*) FROM pulse.jobs") == 6
+    assert await connection.fetchval("SELECT count(*) FROM pulse.jobs") == 7

@@ -72,6 +72,7 @@ def _body(job: Job) -> dict[str, object]:
     return {
         "name": job.name, "id": job.id, "priority": job.priority, "max_attempts": job.max_attempts,
         "timeout_s": job.timeout_s, "delay_s": job.delay_s,
+        "topic": job.topic, "group_key": job.group,
     }  # fmt: skip
 
 

@@ -32,6 +32,7 @@ WRITES: Final = frozenset(
     {"claim", "move", "complete", "end", "cancel", "retry", "extend", "submit", "submit_again", "submit_and_claim"}
     | {"delete", "change", "begin"}
 )
+CLAIMS: Final = frozenset({"claim", "submit_and_claim"})
 NEW: Final = ("PENDING", 0, None)
 # The outcome of a report, and as what it may be stored.
 STORED: Final = {
@@ -60,6 +61,7 @@ class Log:
         older_s: When the database first went back since its claim.
         unknown: And its job was not in it: it is submitted again, while nobody can know that an attempt runs elsewhere.
         noted: A dispatcher that its worker was connected to has come to the epoch, and wrote it into the history.
+        topic: Of its job, whose limit has a slot for it.
     """
 
     pair: Pair
@@ -82,6 +84,7 @@ class Log:
     older_s: float | None = None
     unknown: bool = False
     noted: bool = False
+    topic: str = ""
 
     @property
     def runs(self) -> bool:
@@ -124,6 +127,8 @@ class Judge:
             was = before.get(job.id, NEW)
             if was != (job.status, job.attempts, job.locked_by):
                 self._moved(name, by, was, job)
+        for exceeded in rows.limits.exceeded(rows) if name in CLAIMS else ():
+            self.fail(f"{name}: {exceeded}")
         if name == "extend":
             self._renewed(answer)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
         return answer
@@ -175,7 +180,7 @@ class Judge:
         elif before is not None and before.told is not None:
             self.fail(f"{self._show(before)} is handed out twice, by {before.claimer} and by {by}")
         now_s = trio.current_time()
-        self.logs[pair] = Log(pair, by, job.locked_by or "", now_s, now_s, epoch=epoch)
+        self.logs[pair] = Log(pair, by, job.locked_by or "", now_s, now_s, epoch=epoch, topic=job.topic)
 
     # The database goes back.
 
@@ -320,10 +325,30 @@ class Judge:
         if log.began is not None:
             self.fail(f"{self._show(log)} was begun twice")
         log.began, log.began_s = process, trio.current_time()
+        self._check_slots(process.machine, log.topic)
         for other in [one for one in self.logs.values() if one.pair[0] == pair[0] and one is not log and one.runs]:
             self.count("overlaps")
             if not self._may_overlap(log, other, process):
                 self.fail(f"{self._show(log)} begins in {process} while {self._show(other)} runs in {other.began}")
+
+    def _check_slots(self, machine: Machine, topic: str) -> None:
+        """
+        Of a limit no more handlers are alive on a host than may run: a slot is free only when its handler has ended.
+
+        Others may run beside them: of jobs that were canceled, or whose lease has lapsed, from before the database went
+        back, and in processes that their dispatcher cannot kill.
+        """
+        limits = self.world.database.rows.limits
+        name = limits.name_of(topic)
+        alive = [
+            log
+            for log in self.logs.values()
+            if log.runs and log.began is not None and log.began.machine is machine and self.world.in_hand(log.began)
+            if log.closed not in {"canceled", "lease_expired"} and log.older_s is None
+            if limits.name_of(log.topic) == name
+        ]
+        if name is not None and len(alive) > limits.slots_of(name):
+            self.fail(f"{machine.name} has {len(alive)} handlers of the limit {name}: {[*map(self._show, alive)]}")
 
     def _may_overlap(self, log: Log, other: Log, process: Process) -> bool:
         """An attempt of a job begins while an older one runs: it depends on where the older one is."""

@@ -1,19 +1,22 @@
-"""What a seed stands for: machines, workers, and jobs with what their handlers will do."""
+"""What a seed stands for: machines, workers, limits, and jobs with what their handlers will do."""
 
 from __future__ import annotations
 
 import hashlib
 import random
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from tests.simulation.machine.worker import Act
+from tests.support.store.limit_rows import Limit
 
 LEASE_S: Final = 8.0
 HEARTBEAT_S: Final = 2.0
 SWEEP_S: Final = 2.0
 POLL_S: Final = 1.0
 OBEY_S: Final = 1.0
+LIMITED_SHARE: Final = 0.3  # of the seeds
 STALLS: Final = -1.0  # in the place of a timeout: it is the silence that is bounded
 
 
@@ -44,16 +47,22 @@ class Job:
     max_attempts: int
     timeout_s: float | None
     delay_s: float
+    topic: str | None = None
+    group: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
+    """All of it; *limits*: by name, *limit_of*: topics that go by the limit of another name."""
+
     machines: int
     slots: tuple[Slot, ...]
     jobs: tuple[Job, ...]
     has_peerpidfd: bool
     trouble_s: float
     slowness: float
+    limits: Mapping[str, Limit] = field(default_factory=dict)
+    limit_of: Mapping[str, str] = field(default_factory=dict)
 
 
 def draw(chance: random.Random) -> Scenario:
@@ -61,6 +70,29 @@ def draw(chance: random.Random) -> Scenario:
     slots = tuple(_slot(chance, number, machines) for number in range(machines + chance.randrange(1, 3)))
     jobs = tuple(_job(chance, number) for number in range(chance.randrange(4, 13)))
     return Scenario(machines, slots, jobs, chance.random() < 0.8, chance.uniform(4.0, 20.0), chance.choice((1, 1, 8)))
+
+
+def with_limits(chance: random.Random, drawn: Scenario) -> Scenario:
+    """
+    *drawn*, or the same with limits and groups; in a world without a limit no job has a group.
+
+    Args:
+        chance: One of its own: what the other seeds stand for does not change.
+        drawn: The scenario.
+    """
+    if chance.random() >= LIMITED_SHARE:
+        return drawn
+    name = chance.choice(("default", "other", "both"))
+    limit = Limit(
+        chance.choice((None, 1, 1, 2)), chance.choice((None, 1, 1, 2)), chance.choice((None, None, None, 0.5, 3.0))
+    )
+    groups = chance.choice(((None,), ("a", "b"), (None, "a", "b", "c")))
+    jobs = tuple(
+        replace(job, topic=chance.choice(("default", "default", "other")), group=chance.choice(groups))
+        for job in drawn.jobs
+    )
+    limit_of = {"default": name, "other": name} if name == "both" else {}
+    return replace(drawn, jobs=jobs, limits={name: limit}, limit_of=limit_of)
 
 
 def _slot(chance: random.Random, number: int, machines: int) -> Slot:

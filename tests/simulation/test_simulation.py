@@ -73,7 +73,7 @@ def test_what_happens_in_a_world() -> None:
     assert happened >= {
         *("completed", "crashed", "timeout", "stalled", "lease_expired", "released", "unassigned", "canceled"),
         *("trap at a word", "reboot", "kill an actor", "stop an actor", "stop a worker", "database away"),
-        *("database goes back", "epochs", "rows locked", "table locked"),
+        *("database goes back", "epochs", "rows locked", "table locked", "full", "rate"),
     }
 
 

@@ -14,7 +14,7 @@ from pulse.errors import UnavailableError
 from pulse.store.recovery.epochs import NewEpoch
 from pulse.store.rows import Ending, EndingKind
 from pulse.worker.session import connection, ledger
-from pulse_actors.dispatcher.claims import doubts, loop
+from pulse_actors.dispatcher.claims import doubts, group_turns, loop
 from pulse_actors.dispatcher.epochs import witness
 from pulse_actors.dispatcher.liveness import process_watch, silent_workers
 from pulse_actors.dispatcher.net import connection as peers
@@ -23,7 +23,7 @@ from pulse_actors.dispatcher.workers import deadlines
 from pulse_actors.dispatcher.writes import report, report_rows, unwritten
 from pulse_actors.watchdog import actor, sweep_guard
 from tests.simulation.rows import database
-from tests.support.store import epoch_rows, rows
+from tests.support.store import epoch_rows, limit_rows, rows
 from tests.support.store.model import ModelJob
 
 Change = tuple[object, str, object]
@@ -122,6 +122,12 @@ async def _remember_before(self: Any, memory: Any, seen: Any) -> bool:
     return bool(await _TICK(self, memory, seen))
 
 
+def _open_what_has_a_time(self: Any, key: Any) -> None:
+    if self._closed.get(key) != group_turns.NEVER:
+        _OPEN(self, key)
+
+
+_OPEN: Final = group_turns.GroupTurns._open
 _CLAIM: Final = loop.ClaimLoop._claim_readable
 _TICK: Final = witness.Witness._tick
 GOES_BACK: Final = ("database goes back",)
@@ -130,7 +136,7 @@ VARIANTS: Final[dict[str, Variant]] = {
     "fence by the id alone": Variant(((ModelJob, "is_held", _is_running),), " ended as ", ("operator",), first=98),
     "obituary before the last reports": Variant(
         ((peers.PeerConnection, "hear_out", _nothing),), "was charged nothing", ("kill a worker", "trap at a word"),
-        first=3,
+        first=7,
     ),
     "started is told after the call": Variant(
         ((connection.Connection, "_turn", _start_before_telling),), "and was charged nothing", ("trap at a word",),
@@ -193,22 +199,28 @@ VARIANTS: Final[dict[str, Variant]] = {
         ((epoch_rows.Ledger, "begin", _floor_stays),), "is handed out twice", GOES_BACK, first=5
     ),
     "claims are made whatever the database knows": Variant(
-        ((epoch_rows.Ledger, "knows", lambda _self, _known, _server: True),), "is handed out twice", GOES_BACK, first=3
+        ((epoch_rows.Ledger, "knows", lambda _self, _known, _server: True),), "is handed out twice", GOES_BACK, first=5
     ),
     "what was handed out since the last tick is forgotten": Variant(
         ((witness.Witness, "_knows_less", _knows_all),), "is handed out twice", GOES_BACK, first=44
     ),
     "nobody waits for other hosts": Variant(
-        ((witness.Witness, "_may_open", lambda _self, _seen: True),), " begins in ", GOES_BACK, first=257
+        ((witness.Witness, "_may_open", lambda _self, _seen: True),), " begins in ", GOES_BACK, first=285
     ),
     "what may run yet is not put off": Variant(
         ((rows.Rows, "put_off", lambda _self, _ids, _put_off_s, _now: None),), " begins in ", GOES_BACK, first=38
     ),
     "what ran before an epoch stays with its worker": Variant(
-        ((rows.Rows, "end_epoch", lambda _self, _held, _host, _now: None),), "was charged as", GOES_BACK, first=10
+        ((rows.Rows, "end_epoch", lambda _self, _held, _host, _now: None),), "was charged as", GOES_BACK, first=52
     ),
     "a tick is remembered before it is confirmed": Variant(
-        ((witness.Witness, "_tick", _remember_before),), "raised the epoch", ("database flaky",)
+        ((witness.Witness, "_tick", _remember_before),), "raised the epoch", ("database flaky",), first=2
+    ),
+    "a claim counts although another one has ended since": Variant(
+        ((limit_rows.Limits, "is_outdated", lambda _self, _name, _seen: False),), " are RUNNING", first=268,
+    ),
+    "what was full is left alone": Variant(
+        ((group_turns.GroupTurns, "_open", _open_what_has_a_time),), "it does not come to an end",
     ),
 }  # fmt: skip
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import traceback
 from collections.abc import Callable, MutableMapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import trio
@@ -42,7 +42,7 @@ class World:
         self.seed = seed
         self._only = only
         self.chance = random.Random(seed)
-        self.scenario = scenario.draw(self.chance)
+        self.scenario = scenario.with_limits(random.Random(f"limits {seed}"), scenario.draw(self.chance))
         self.settings = Settings(
             lease_s=scenario.LEASE_S, heartbeat_s=scenario.HEARTBEAT_S, sweep_s=scenario.SWEEP_S,
             poll_s=scenario.POLL_S, obey_s=scenario.OBEY_S,
@@ -64,6 +64,9 @@ class World:
         self.timers = clockwork.Timers()
         self.judge = Judge(self)
         self.database = Database(self)
+        limits = self.database.rows.limits
+        limits.by_name |= {name: replace(limit) for name, limit in self.scenario.limits.items()}
+        limits.of_topic |= self.scenario.limit_of
         self.nemesis = Nemesis(self, self._only)
         self.machines = [Machine(self, f"host{number}") for number in range(self.scenario.machines)]
         self.sites = [

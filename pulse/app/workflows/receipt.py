@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
+import sys
 import threading
 from collections.abc import Callable, Generator
 from contextvars import ContextVar
@@ -103,15 +103,15 @@ class Sent:
 
 def in_loop() -> bool:
     """Whether what is called here is async: to block would stop an event loop."""
-    import anyio
-
     if _PLAIN.get():
         return False
-    try:
-        anyio.get_cancelled_exc_class()
-    except RuntimeError:
-        return False
-    return True
+    asyncio: Any = sys.modules.get("asyncio")  # not imported here: commands that need no loop start sooner
+    if asyncio is not None:
+        with contextlib.suppress(RuntimeError):
+            asyncio.get_running_loop()
+            return True
+    sniffio: Any = sys.modules.get("sniffio")  # trio tells it where it runs
+    return sniffio is not None and sniffio.thread_local.name is not None
 
 
 @contextlib.contextmanager
@@ -126,6 +126,8 @@ def plain() -> Generator[None]:
 
 def _caller() -> Callable[[Callable[[], object]], Any]:
     """Calls functions in the loop that runs here, from any thread."""
+    import asyncio
+
     try:
         return asyncio.get_running_loop().call_soon_threadsafe
     except RuntimeError:

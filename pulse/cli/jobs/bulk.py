@@ -109,7 +109,8 @@ def change(action: BulkAction, words: Sequence[IdWord], filters: Mapping[str, ob
                 _ask_again(client, job_ids)
             changed, failure = _apply(client, action, job_ids, options.more)
             _tell_each(action, changed, as_json=options.as_json)
-            _conclude(changed, failure, asked=len(job_ids))
+            told = len(changed.done) + len(changed.refused)  # with dependents more than were asked for
+            _conclude(changed, failure, asked=max(len(job_ids), told))
             return
         wanted = {"status": list(action.by_default), **filters}
         found = _find(client, wanted)

@@ -37,25 +37,51 @@ def _chosen(command: CommandT) -> CommandT:
         "pulse ctl jobs cancel --topic images --older 1h --dry-run",
     )
 )
+@click.option(
+    "--with-dependents",
+    is_flag=True,
+    help="And all jobs that wait for these, directly or not: those, too, that would run all the same.",
+)
 @_chosen
-def cancel(job_ids: Sequence[IdWord], *, dry_run: bool, yes: bool, as_json: bool, **given: object) -> None:
+def cancel(
+    job_ids: Sequence[IdWord], *, with_dependents: bool, dry_run: bool, yes: bool, as_json: bool, **given: object
+) -> None:
     """
     Cancel jobs: those that wait never start, those that run are stopped.
+
+    Jobs that wait for a canceled one are canceled, too, unless they were submitted with --on-failure run.
 
     Either the jobs with these ids, or all that the options choose. Ends with exit code 1 when any of them was refused;
     the others are canceled all the same. Interrupted, it ends between two batches and says how far it came.
     """
-    bulk.change(ACTIONS["cancel"], job_ids, filters_of(given), BulkOptions(dry_run, yes, as_json))
+    more = _dependents(job_ids, wanted=with_dependents)
+    bulk.change(ACTIONS["cancel"], job_ids, filters_of(given), BulkOptions(dry_run, yes, as_json, more=more))
+
+
+def _dependents(job_ids: Sequence[IdWord], *, wanted: bool) -> dict[str, object]:
+    if not wanted:
+        return {}
+    if not job_ids:  # what one batch took along would be refused in the next one
+        raise click.UsageError("--with-dependents is allowed with ids only.")
+    return {"with_dependents": True}
 
 
 @click.command(
     epilog=examples(
         "pulse ctl jobs retry 0190163d-8694-739b-aea5-966c26f8ad91",
+        "pulse ctl jobs retry 0190163d-8694-739b-aea5-966c26f8ad91 --with-dependents",
         "pulse ctl jobs retry --status DEAD_LETTERED --error 'connection refused' --newer 1d",
     )
 )
+@click.option(
+    "--with-dependents",
+    is_flag=True,
+    help="And all jobs that were canceled because these had failed, directly or not: they wait again.",
+)
 @_chosen
-def retry(job_ids: Sequence[IdWord], *, dry_run: bool, yes: bool, as_json: bool, **given: object) -> None:
+def retry(
+    job_ids: Sequence[IdWord], *, with_dependents: bool, dry_run: bool, yes: bool, as_json: bool, **given: object
+) -> None:
     """
     Start completed, canceled or dead jobs again, with a fresh budget of tries.
 
@@ -63,7 +89,8 @@ def retry(job_ids: Sequence[IdWord], *, dry_run: bool, yes: bool, as_json: bool,
     otherwise. Of jobs that have completed it asks on a terminal: they run again. Ends with exit code 1 when any of them
     was refused; the others are started all the same.
     """
-    bulk.change(ACTIONS["retry"], job_ids, filters_of(given), BulkOptions(dry_run, yes, as_json))
+    more = _dependents(job_ids, wanted=with_dependents)
+    bulk.change(ACTIONS["retry"], job_ids, filters_of(given), BulkOptions(dry_run, yes, as_json, more=more))
 
 
 @click.command(

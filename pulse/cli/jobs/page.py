@@ -61,9 +61,9 @@ def facts(job: JobInfo, now_s: float) -> Iterator[tuple[str, Cell]]:
         if moment_s is not None:
             yield label, moment(moment_s, now_s)
     yield from _relatives(job)
-    waits = job.status in {"PENDING", "RETRYING"} and not job.waiting_on
+    waits = job.status in {"PENDING", "RETRYING"}
     for label, moment_s in (
-        ("due", job.next_run_at if waits else None),
+        ("due", job.next_run_at if waits and job.held_back is None else None),
         ("expires", job.expires_at if waits else None),
         ("claimed", job.started_at),
     ):
@@ -89,9 +89,15 @@ def _relatives(job: JobInfo) -> Iterator[tuple[str, Cell]]:
         ("after", job.parents, job.parents_total),
         ("then", job.children, job.children_total),
     ):
-        shown = [f"{UUID(bytes=one.id)} {one.name or ''} {one.status or 'deleted'}" for one in some[:_RELATIVES]]
-        for place, text in enumerate(shown):
-            yield label if place == 0 else "", foreign(text)
+        shown = some[:_RELATIVES]
+        for place, one in enumerate(shown):
+            style = STATUS_STYLES.get(one.status or "", "")
+            name = "" if one.name is None else f"  {one.name}"
+            how = ", even if that fails" if one.on_failure == "run" and label == "after" else ""
+            yield (
+                label if place == 0 else "",
+                foreign(f"{UUID(bytes=one.id)}  {one.status or 'deleted'}{name}{how}", style),
+            )
         if total > len(shown) > 0:
             yield "", Cell(f"and {total - len(shown)} more", "dim")
 

@@ -9,12 +9,11 @@ from uuid import UUID
 from pulse.cli.output.render import Cell, Line, foreign
 from pulse.common.text import count, cut, cut_middle, duration, headline, iso, one_line, printable
 from pulse.ops.job_text import outcome_of, pretty, where
-from pulse.protocol.answers import AttemptInfo, JobInfo
+from pulse.protocol.answers import HELD_S, AttemptInfo, JobInfo
 
 _MARGIN: Final = " " * 22  # the width of a time, and two
 _SHORT_STACK_LINES: Final = 4
 _MOST_COLUMNS: Final = 400  # of the reason of an attempt, on its line
-_HELD_S: Final = 253402128000.0  # 9999-12-30: due when an earlier job of its schedule is finished
 _UNCHARGED: Final = frozenset({"released", "snoozed", "crashed"})
 _NOT_TRIED: Final = frozenset({"expired", "canceled", "completed"})  # neither charged nor not: the end
 _ENDS: Final = {"COMPLETED": "green", "DEAD_LETTERED": "red", "CANCELED": "yellow"}
@@ -149,7 +148,7 @@ def _newest(job: JobInfo, now_s: float) -> Iterator[Line]:
     if job.status == "RUNNING" and job.started_at is not None:
         yield [Cell(f"{_MARGIN}still running, for {duration(now_s - job.started_at)}")]
     elif job.status in {"PENDING", "RETRYING"} and job.next_run_at is not None:
-        yield _due(job.next_run_at, now_s)
+        yield _due(job, job.next_run_at, now_s)
     elif job.completed_at is not None:
         took = ""
         if job.status == "COMPLETED" and job.started_at is not None:
@@ -157,9 +156,10 @@ def _newest(job: JobInfo, now_s: float) -> Iterator[Line]:
         yield [*_at(job.completed_at), Cell(job.status, _ENDS.get(job.status, "")), Cell(took)]
 
 
-def _due(due_s: float, now_s: float) -> Line:
-    if due_s >= _HELD_S:
-        return [Cell(f"{_MARGIN}held back behind an earlier job of its schedule")]
+def _due(job: JobInfo, due_s: float, now_s: float) -> Line:
+    if job.held_back is not None:
+        later = f", not before {iso(int(due_s))}" if now_s < due_s < HELD_S else ""
+        return [Cell(f"{_MARGIN}{job.held_back}{later}")]
     if due_s > now_s:
         return [*_at(due_s), Cell(f"due in {duration(due_s - now_s)}")]
     return [*_at(due_s), Cell(f"due for {duration(now_s - due_s)}: `pulse ctl jobs why` tells why it waits")]

@@ -153,6 +153,11 @@ METRICS: Final = (
         _each(_jobs),
         labels=("state",),
     ),
+    Metric(
+        "pulse_jobs_waiting_for_jobs",
+        "How many of the scheduled jobs wait until others have ended.",
+        _of(lambda s: s.others.waiting_for_jobs + sum(one.waiting_for_jobs for one in s.topics)),
+    ),
     Metric("pulse_oldest_job_seconds", "How long the longest waiting due job has been due.", _of(_oldest_s)),
     Metric("pulse_topics", "Topics that are known.", _of(lambda s: len(s.topics) + s.others.topics)),
     Metric("pulse_depth_exact", "Whether jobs that wait are counted (1) or estimated.", _of(lambda s: s.exact)),

@@ -14,6 +14,7 @@ CREATE TABLE pulse_audit.changes (
     old_lease_until timestamptz,
     old_next_run_at timestamptz,
     new_next_run_at timestamptz,
+    new_run_after   timestamptz,                -- of a sequence: until when it is put off
     new_started_at  timestamptz,
     old_attempts    int,
     new_attempts    int,
@@ -50,14 +51,14 @@ CREATE FUNCTION pulse_audit.change() RETURNS trigger LANGUAGE plpgsql SECURITY D
 BEGIN
     INSERT INTO pulse_audit.changes (id, topic, rewritten, old_status, new_status, old_attempts, new_attempts, old_uncharged,
         new_uncharged, old_crashes, new_crashes, old_locked_by, new_locked_by, old_lease_until, old_next_run_at, new_next_run_at,
-        new_started_at)
+        new_run_after, new_started_at)
     VALUES (coalesce(NEW.id, OLD.id), coalesce(NEW.topic, OLD.topic),
         TG_OP = 'UPDATE' AND ((OLD.id, OLD.name, OLD.submitted_at, OLD.schedule_id, OLD.occurrence)
             IS DISTINCT FROM (NEW.id, NEW.name, NEW.submitted_at, NEW.schedule_id, NEW.occurrence)
             OR (OLD.args <> NEW.args AND (OLD.status <> NEW.status OR OLD.status NOT IN ('PENDING', 'RETRYING') OR OLD.unique_until IS NULL))
             OR (OLD.topic <> NEW.topic AND (OLD.status <> NEW.status OR OLD.status NOT IN ('PENDING', 'RETRYING')))),
         OLD.status, NEW.status, OLD.attempts, NEW.attempts, OLD.uncharged, NEW.uncharged, OLD.crashes, NEW.crashes,
-        OLD.locked_by, NEW.locked_by, OLD.lease_until, OLD.next_run_at, NEW.next_run_at, NEW.started_at);
+        OLD.locked_by, NEW.locked_by, OLD.lease_until, OLD.next_run_at, NEW.next_run_at, NEW.run_after, NEW.started_at);
     RETURN NULL;
 END
 $$;

@@ -207,7 +207,7 @@ ORDER BY c.seq LIMIT $1;
 SELECT b.id::text AS id, format('attempt %s (%s) waits %s s instead of %s s', b.attempt, b.outcome, b.waits_s, b.due_s) AS detail,
        count(*) OVER () AS violations
 FROM (
-    SELECT c.seq, c.id, a.attempt, a.outcome, extract(epoch FROM c.new_next_run_at - a.ended_at)::float8 AS waits_s,
+    SELECT c.seq, c.id, a.attempt, a.outcome, extract(epoch FROM greatest(c.new_next_run_at, c.new_run_after) - a.ended_at)::float8 AS waits_s,
            CASE WHEN a.outcome = 'crashed' THEN c.new_crashes - 1 ELSE c.new_attempts - c.new_uncharged END ^ 2 AS due_s
     FROM pulse_audit.changes c JOIN pulse.attempts a ON a.job_id = c.id AND a.attempt = c.old_attempts
     WHERE c.old_status = 'RUNNING' AND c.new_status = 'RETRYING'

@@ -77,6 +77,7 @@ FROM (VALUES
     ('function', 'set_limit', 'set_limit'), ('function', 'unset_limit', 'unset_limit'),
     ('function', 'add_dependencies', 'add_dependencies'), ('function', 'after_problem', 'after_problem'),
     ('function', 'join_parent', 'join_parent'), ('function', 'forget_dependencies', 'forget_dependencies'), ('function', 'settle', 'settle'),
+    ('function', 'wait_again', 'wait_again'),
     ('trigger', 'jobs', 'deleted'),
     ('trigger', 'dependencies', 'joined'), ('index', 'dependencies', 'idx_dependencies_child'),
     ('function', 'check_schedule', 'check_schedule'),

@@ -98,7 +98,7 @@ FROM pg_proc f
 WHERE f.pronamespace = to_regnamespace('pulse')
   AND f.proname IN ('add_dependencies', 'await_claims', 'backoff_s', 'count_slots', 'delete_schedule', 'event_args', 'insert_unique', 'jittered', 'note',
                     'notify_work', 'resolved_options', 'set_limit', 'set_topic', 'settle', 'submit', 'tell', 'trigger_schedule', 'unique_holder',
-                    'unset_limit', 'uuid7');
+                    'unset_limit', 'uuid7', 'wait_again');
 
 -- name: role :one
 -- What:    the role that pulse has in the database, and whether it has more rights than pulse needs.

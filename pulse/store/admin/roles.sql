@@ -110,7 +110,7 @@ GRANT SELECT, UPDATE ON SEQUENCE pulse.work_notified TO :"server";
 GRANT EXECUTE ON FUNCTION pulse.add_dependencies, pulse.await_claims, pulse.backoff_s, pulse.count_slots, pulse.delete_schedule, pulse.event_args,
     pulse.insert_unique, pulse.jittered, pulse.note, pulse.notify_work, pulse.resolved_options, pulse.set_limit, pulse.set_topic,
     pulse.settle, pulse.submit, pulse.tell, pulse.trigger_schedule, pulse.unique_holder, pulse.unset_limit,
-    pulse.uuid7 TO :"server";
+    pulse.uuid7, pulse.wait_again TO :"server";
 
 GRANT INSERT (id, name, topic, args, priority, next_run_at, max_attempts, timeout_s, expires_at, traceparent, group_key,
     unique_key, unique_until, waiting_on, run_after) ON pulse.jobs TO :"submit";

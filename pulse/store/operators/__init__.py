@@ -2,6 +2,7 @@
 Changes by operators and clients, each with its entry in the audit.
 
 - audit: reads the audit, and how far retention has got
+- dependencies: tells which jobs wait for which, and settles what was forgotten
 - gate: pauses and resumes dispatch
 - jobs: cancels, retries, deletes and changes jobs
 - limits: sets and lists the policies of limits

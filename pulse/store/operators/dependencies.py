@@ -45,6 +45,13 @@ class DependencyStore:
         is_end = row["walked"] < limit
         return Settled(FIRST if is_end else (row["parent"], row["child"]), row["settled"])
 
+    async def graph(self, identity: bytes, nodes: int, edges: int) -> tuple[list[dict[str, object]], list[list[int]]]:
+        """Up to *nodes* jobs of the graph that a job belongs to, and up to *edges* pairs of them, parent and child."""
+        async with self._pool.connection() as connection:
+            [row] = await connection.fetch(STATEMENTS["job_graph"].sql, *uuids([identity]), nodes, edges)
+        found = zip(row["ids"], row["names"], row["statuses"], strict=True)
+        return [{"id": one, "name": name, "status": status} for one, name, status in found], row["edges"]
+
     async def of_job(self, identity: bytes, limit: int) -> dict[str, object]:
         """Up to *limit* jobs that one waits for, and as many that wait for it, as ``jobs.get`` shows them."""
         async with self._pool.connection() as connection:

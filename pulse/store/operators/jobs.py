@@ -38,10 +38,11 @@ class ChangedJob(NamedTuple):
 
 
 class RestartedJob(NamedTuple):
-    """The level that got the job, and whether it had completed."""
+    """The level to wake (None: it is held), whether it had completed, and whether it waits for jobs, or jobs for it."""
 
-    wake: Wake
+    wake: Wake | None
     had_completed: bool
+    has_relatives: bool = False
 
 
 class Operations(ABC):
@@ -73,7 +74,34 @@ class Operations(ABC):
         """Retry terminal jobs with fresh budgets; returns those. A missing one is not terminal, or not there."""
         async with self.lender.connection() as connection:
             rows = await connection.fetch(STATEMENTS["retry_jobs"].sql, uuids(ids), now)
-        return {row["id"]: RestartedJob(_wake(row), row["had_completed"]) for row in rows}
+        return {row["id"]: RestartedJob(_wake(row), row["had_completed"], row["has_relatives"]) for row in rows}
+
+    async def dependents(self, ids: Sequence[bytes], limit: int) -> list[bytes]:
+        """Up to *limit* jobs that wait for these, or have waited for them, directly or not."""
+        async with self.lender.connection() as connection:
+            rows = await connection.fetch(STATEMENTS["dependents"].sql, uuids(ids), limit)
+        return [row["id"] for row in rows]
+
+    async def prevented(self, ids: Sequence[bytes], limit: int) -> list[bytes]:
+        """Up to *limit* jobs that were canceled because these had failed, directly or not; they are locked."""
+        async with self.lender.connection() as connection:
+            rows = await connection.fetch(STATEMENTS["prevented_jobs"].sql, uuids(ids), limit)
+        return [row["id"] for row in rows]
+
+    async def wait_again(self, retried: Sequence[bytes], prevented: Sequence[bytes] = ()) -> dict[bytes, bool]:
+        """
+        Let retried jobs count again for those that wait for them, and wait again themselves.
+
+        Args:
+            retried: They were retried in this transaction.
+            prevented: The ones among them that were canceled because another job had failed.
+
+        Returns:
+            Whether each is held, of those that still wait: others a job that is still failed has canceled again.
+        """
+        async with self.lender.connection() as connection:
+            rows = await connection.fetch(STATEMENTS["wait_again"].sql, uuids(retried), uuids(prevented))
+        return {row["id"]: row["is_held"] for row in rows}
 
     async def delete(self, ids: Sequence[bytes]) -> set[bytes]:
         """Delete jobs that are terminal or set aside, with their history; returns those. A missing one is neither."""

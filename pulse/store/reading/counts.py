@@ -40,6 +40,7 @@ class Depth(NamedTuple):
         unhandled: Jobs that were given back because no worker has their handler, due or not.
         running: Jobs that run; unknown where jobs are sampled.
         oldest_s: How long the first ready job has been due, seconds; None: there is none, or unknown.
+        waiting_for_jobs: How many of the scheduled jobs wait for others.
     """
 
     topic: str | None
@@ -50,6 +51,7 @@ class Depth(NamedTuple):
     unhandled: int
     running: int
     oldest_s: float | None
+    waiting_for_jobs: int = 0
 
     @property
     def waiting(self) -> int:
@@ -129,6 +131,6 @@ class DepthStore:
 
 
 def _depths(rows: Sequence[Record], *, is_exact: bool) -> Depths:
-    topics = [Depth(*list(row.values())[:8]) for row in rows if row["topics"]]
+    topics = [Depth(*list(row.values())[:9]) for row in rows if row["topics"]]
     topics.sort(key=lambda one: (one.topic is None, -one.ready, -one.waiting))
     return Depths(tuple(topics), is_exact, rows[0]["now_s"])

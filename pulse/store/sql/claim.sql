@@ -192,6 +192,12 @@ CASE WHEN pg_column_size(j.args) > 2000 OR pg_column_compression(j.args) IS NOT 
 + coalesce(octet_length(to_json(j.last_error)::text), 0) + coalesce(octet_length(j.progress::text), 0)
 
 
+-- fragment: counted_from
+-- What:    whether a job j runs and comes in the order of idx_jobs_counted not before the pair that follows. A pair, and that order: where
+--          the planner believes that nothing runs, an index of all that runs costs the same, but that is in another order.
+j.status = 'RUNNING' AND (j.counted_by, j.started_at) >=
+
+
 -- name: claim_limited :many
 -- What:    as claim_jobs, where topics have limits or jobs have groups, of levels that are named.   From/to: PENDING, RETRYING -> RUNNING
 -- Args:    $1 topics text[], $2 groups text[] (NULL: jobs without one), $3 priorities smallint[], $4 from when float8[] (Unix; NULL:
@@ -242,8 +248,10 @@ WITH clock AS MATERIALIZED (
                m.tokens + greatest(extract(epoch FROM c.at - m.tokens_at)::float8, 0) * m.rate, m.burst)) END AS tokens,
            CASE WHEN m.concurrency IS NOT NULL THEN greatest(m.concurrency - (
                SELECT count(*) FROM (
-                   SELECT FROM pulse.jobs j WHERE j.counted_by = s.name AND j.status = 'RUNNING'
-                   AND j.started_at >= coalesce(m.oldest_at, '-infinity') LIMIT m.concurrency) AS o)::int, 0) END AS slots
+                   SELECT FROM pulse.jobs j WHERE
+                   -- :include counted_from
+                   (s.name, coalesce(m.oldest_at, '-infinity')) AND j.counted_by <= s.name
+                   ORDER BY j.counted_by, j.started_at LIMIT m.concurrency) AS o)::int, 0) END AS slots
     FROM clock c, seen s LEFT JOIN mine m ON m.name = s.name AND m.claims = s.claims
 ), groups AS MATERIALIZED (
     SELECT l.*, t.name, t.is_busy, t.slots AS limit_slots, t.tokens AS limit_tokens, t.rate AS limit_rate, t.sequence, w.rate,
@@ -354,8 +362,10 @@ WITH clock AS MATERIALIZED (
     UPDATE pulse.limits x
     SET claims = x.claims + 1, tokens = n.tokens - n.jobs, tokens_at = CASE WHEN n.tokens IS NOT NULL THEN c.at END,
         oldest_at = CASE WHEN x.concurrency IS NOT NULL THEN least(c.at, (
-            SELECT j.started_at FROM pulse.jobs j WHERE j.counted_by = x.name AND j.status = 'RUNNING'
-            AND j.started_at >= coalesce(x.oldest_at, '-infinity') ORDER BY j.started_at LIMIT 1)) END
+            SELECT j.started_at FROM pulse.jobs j WHERE
+            -- :include counted_from
+            (x.name, coalesce(x.oldest_at, '-infinity')) AND j.counted_by <= x.name
+            ORDER BY j.counted_by, j.started_at LIMIT 1)) END
     FROM clock c, (SELECT k.name, k.limit_tokens AS tokens, count(*) AS jobs FROM taken k WHERE k.name IS NOT NULL
                    GROUP BY k.name, k.limit_tokens) AS n
     WHERE x.name = n.name AND x.group_key = ''

@@ -33,7 +33,7 @@ SELECT uuid_send(t.id) AS id, t.attempts, t.locked_by FROM target t JOIN changed
 --          not ended, it waits for them again. The run of a completed job goes into the history; one that had not completed keeps its finished steps. It takes no unique key, since another job may have it: the key stays to be seen, and keeps nothing away.
 --          From/to: COMPLETED, DEAD_LETTERED, CANCELED -> PENDING
 -- Args:    $1 ids uuid[], $2 now
--- Guard:   status, locked in id order first and tested again in the UPDATE.   Returns: id, topic, priority, due time (Unix), group, whether it had completed.
+-- Guard:   status, locked in id order first and tested again in the UPDATE.   Returns: id, topic, priority, due time (Unix), group, whether it had completed, whether it waited for others or others for it.
 WITH target AS (
     SELECT j.id, j.status, j.attempts, j.ran_by, j.started_at, j.completed_at, j.progress FROM pulse.jobs j
     WHERE j.id = ANY ($1::uuid[]) AND j.status::text IN ('COMPLETED', 'DEAD_LETTERED', 'CANCELED')
@@ -52,7 +52,8 @@ SET status = 'PENDING', uncharged = j.attempts, crashes = 0, completed_at = NULL
     checkpoint = CASE WHEN t.status <> 'COMPLETED' AND j.checkpoint -> '$steps' IS NOT NULL THEN j.checkpoint - 'checkpoint' END,
     expires_at = CASE WHEN j.expires_at > coalesce($2, clock_timestamp()) THEN j.expires_at END
 FROM target t WHERE j.id = t.id AND j.status::text IN ('COMPLETED', 'DEAD_LETTERED', 'CANCELED')
-RETURNING uuid_send(j.id) AS id, j.topic, j.priority, date_part('epoch', j.next_run_at) AS due_s, j.group_key, t.status = 'COMPLETED' AS had_completed;
+RETURNING uuid_send(j.id) AS id, j.topic, j.priority, date_part('epoch', j.next_run_at) AS due_s, j.group_key, t.status = 'COMPLETED' AS had_completed,
+    j.is_parent IS NOT NULL OR j.waiting_on IS NOT NULL AS has_relatives;
 
 
 -- name: delete_jobs :many

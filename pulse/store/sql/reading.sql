@@ -1,12 +1,19 @@
 -- Reading jobs: one, lists of them, and how many there are.
 
 
+-- fragment: wanted_at
+-- What:    when a job is due; of one that waits for others when it is to be, if they have ended by then.
+CASE WHEN j.waiting_on > 0 AND j.run_after IS NOT NULL THEN j.run_after ELSE j.next_run_at END AS next_run_at,
+
+
 -- name: get_job :one
 -- What:    one job, all its columns, and its attempts that have a row of their own, oldest first, in one snapshot.
 -- Args:    $1 id uuid.   Guard: none: reads.
 -- Returns: the row, its history as an array of rows without names (those are in reading/jobs.py), or nothing.
 SELECT uuid_send(j.id) AS id, j.topic, j.name, j.args::text AS args, j.status::text AS status, j.priority, j.attempts, j.uncharged,
-    j.max_attempts, j.crashes, j.submitted_at, j.next_run_at, j.started_at, j.completed_at, j.occurrence, j.expires_at, j.timeout_s, j.locked_by,
+    j.max_attempts, j.crashes, j.submitted_at,
+    -- :include wanted_at
+    j.started_at, j.completed_at, j.occurrence, j.expires_at, j.timeout_s, j.locked_by,
     j.ran_by, j.lease_until, j.progress::text AS progress, j.result::text AS result, j.last_error, uuid_send(j.schedule_id) AS schedule_id,
     j.group_key, j.unique_key, j.unique_until, j.waiting_on, j.is_parent,
     ARRAY(
@@ -15,27 +22,6 @@ SELECT uuid_send(j.id) AS id, j.topic, j.name, j.args::text AS args, j.status::t
         FROM pulse.attempts a WHERE a.job_id = j.id ORDER BY a.ended_at, a.attempt
     ) AS history
 FROM pulse.jobs j WHERE j.id = $1;
-
-
--- name: related_jobs :many
--- What:    the jobs that a job waits for, or was to wait for; and those that wait for it. What is not over comes first.
--- Args:    $1 id uuid, $2 most of each int.   Guard: none: reads.
--- Returns: is_parent (else: is a child), id, name, status (both NULL: it was deleted), on_failure, is_over, and how many there are of each.
-SELECT true AS is_parent, uuid_send(d.parent_id) AS id, p.name, p.status::text AS status, d.on_failure, d.is_over, d.total
-FROM (SELECT d.*, count(*) OVER () AS total FROM pulse.dependencies d WHERE d.child_id = $1 ORDER BY d.is_over, d.parent_id LIMIT $2) AS d
-LEFT JOIN pulse.jobs p ON p.id = d.parent_id
-UNION ALL
-SELECT false, uuid_send(d.child_id), c.name, c.status::text, d.on_failure, d.is_over, d.total
-FROM (SELECT d.*, count(*) OVER () AS total FROM pulse.dependencies d WHERE d.parent_id = $1 ORDER BY d.is_over, d.child_id LIMIT $2) AS d
-LEFT JOIN pulse.jobs c ON c.id = d.child_id;
-
-
--- name: parents_of_job :many
--- What:    ids of the jobs that a job waits for, or has waited for, and that are still there.
--- Args:    $1 id uuid, $2 after: the last id of the page before uuid, $3 limit int.   Guard: none: reads.   Returns: id, in that order.
-SELECT d.parent_id AS id FROM pulse.dependencies d
-WHERE d.child_id = $1 AND d.parent_id > $2 AND EXISTS (SELECT FROM pulse.jobs p WHERE p.id = d.parent_id)
-ORDER BY d.parent_id LIMIT $3;
 
 
 -- name: job_text :one
@@ -241,18 +227,22 @@ ORDER BY g.number DESC, g.newest DESC;
 -- name: jobs_by_ids :many
 -- What:    all columns of these jobs.   Args: $1 ids uuid[].   Guard: none: reads.   Returns: the rows, in no order.
 SELECT uuid_send(j.id) AS id, j.topic, j.name, j.args::text AS args, j.status::text AS status, j.priority, j.attempts, j.uncharged,
-    j.max_attempts, j.crashes, j.submitted_at, j.next_run_at, j.started_at, j.completed_at, j.occurrence, j.expires_at, j.timeout_s, j.locked_by,
+    j.max_attempts, j.crashes, j.submitted_at,
+    -- :include wanted_at
+    j.started_at, j.completed_at, j.occurrence, j.expires_at, j.timeout_s, j.locked_by,
     j.ran_by, j.lease_until, j.progress::text AS progress, j.result::text AS result, j.last_error, uuid_send(j.schedule_id) AS schedule_id,
-    j.group_key, j.unique_key, j.unique_until
+    j.group_key, j.unique_key, j.unique_until, j.waiting_on
 FROM pulse.jobs j WHERE j.id = ANY ($1::uuid[]);
 
 
 -- name: jobs_in_brief :many
 -- What:    the same without the long columns.   Args: $1 ids uuid[].   Guard: none: reads.   Returns: the rows, in no order.
 SELECT uuid_send(j.id) AS id, j.topic, j.name, j.status::text AS status, j.priority, j.attempts, j.uncharged,
-    j.max_attempts, j.crashes, j.submitted_at, j.next_run_at, j.started_at, j.completed_at, j.occurrence, j.expires_at, j.timeout_s, j.locked_by,
+    j.max_attempts, j.crashes, j.submitted_at,
+    -- :include wanted_at
+    j.started_at, j.completed_at, j.occurrence, j.expires_at, j.timeout_s, j.locked_by,
     j.ran_by, j.lease_until, uuid_send(j.schedule_id) AS schedule_id,
-    j.group_key, j.unique_key, j.unique_until
+    j.group_key, j.unique_key, j.unique_until, j.waiting_on
 FROM pulse.jobs j WHERE j.id = ANY ($1::uuid[]);
 
 
@@ -312,9 +302,10 @@ CASE WHEN
 -- Args:    $1 rows bigint: how many of each to look at, $2 topics int: how many to list by name, $3 now
 -- Guard:   none: reads.   Returns: topic (NULL: all others together), topics: how many the row covers, ready (due), scheduled and
 --          retrying (due later, for the first time and again), unhandled (given back twice or more: no worker has their handler),
---          running, oldest_s: since when the first ready job is due, NULL: there is none; now_s, Unix. One row at least.
+--          running, oldest_s: since when the first ready job is due, NULL: there is none; waiting_for_jobs: how many of scheduled
+--          wait for other jobs; now_s, Unix. One row at least.
 WITH clock AS MATERIALIZED (SELECT coalesce($3, clock_timestamp()) AS at), waiting AS MATERIALIZED (
-    SELECT j.topic, greatest(j.next_run_at, j.run_after) AS next_run_at, 
+    SELECT j.topic, greatest(j.next_run_at, j.run_after) AS next_run_at, j.waiting_on,
         -- :include waiting_kind
     FROM clock c, (
         (SELECT j.* FROM pulse.jobs j WHERE j.group_key IS NULL AND j.status IN ('PENDING', 'RETRYING') LIMIT $1)
@@ -328,13 +319,13 @@ WITH clock AS MATERIALIZED (SELECT coalesce($3, clock_timestamp()) AS at), waiti
 ), counted AS (
     SELECT w.topic, count(*) FILTER (WHERE w.kind = 'ready') AS ready, count(*) FILTER (WHERE w.kind = 'scheduled') AS scheduled,
            count(*) FILTER (WHERE w.kind = 'retrying') AS retrying, count(*) FILTER (WHERE w.kind = 'unhandled') AS unhandled,
-           0 AS running, min(w.next_run_at) FILTER (WHERE w.kind = 'ready') AS oldest
+           0 AS running, min(w.next_run_at) FILTER (WHERE w.kind = 'ready') AS oldest, count(*) FILTER (WHERE w.waiting_on > 0) AS for_jobs
     FROM waiting w GROUP BY w.topic
     UNION ALL
-    SELECT r.topic, 0, 0, 0, 0, count(*), NULL FROM running r GROUP BY r.topic
+    SELECT r.topic, 0, 0, 0, 0, count(*), NULL, 0 FROM running r GROUP BY r.topic
 ), ranked AS (
     SELECT p.topic, sum(p.ready) AS ready, sum(p.scheduled) AS scheduled, sum(p.retrying) AS retrying, sum(p.unhandled) AS unhandled,
-           sum(p.running) AS running, min(p.oldest) AS oldest,
+           sum(p.running) AS running, min(p.oldest) AS oldest, sum(p.for_jobs) AS for_jobs,
            row_number() OVER (ORDER BY sum(p.ready) + sum(p.running) DESC,
                               sum(p.scheduled) + sum(p.retrying) + sum(p.unhandled) DESC, p.topic) <= $2 AS is_large
     FROM counted p GROUP BY p.topic
@@ -342,7 +333,8 @@ WITH clock AS MATERIALIZED (SELECT coalesce($3, clock_timestamp()) AS at), waiti
 SELECT CASE WHEN r.is_large THEN r.topic END AS topic, count(r.topic)::int AS topics, coalesce(sum(r.ready), 0)::bigint AS ready,
     coalesce(sum(r.scheduled), 0)::bigint AS scheduled, coalesce(sum(r.retrying), 0)::bigint AS retrying,
     coalesce(sum(r.unhandled), 0)::bigint AS unhandled, coalesce(sum(r.running), 0)::bigint AS running,
-    extract(epoch FROM c.at - min(r.oldest))::float8 AS oldest_s, extract(epoch FROM c.at)::float8 AS now_s
+    extract(epoch FROM c.at - min(r.oldest))::float8 AS oldest_s, coalesce(sum(r.for_jobs), 0)::bigint AS waiting_for_jobs,
+    extract(epoch FROM c.at)::float8 AS now_s
 FROM clock c LEFT JOIN ranked r ON true GROUP BY 1, c.at;
 
 
@@ -357,7 +349,7 @@ WITH RECURSIVE clock AS MATERIALIZED (
     SELECT coalesce($5, clock_timestamp()) AS at,
            greatest(1, pg_relation_size('pulse.jobs') / (current_setting('block_size')::float8 * $1)) AS each
 ), seen AS MATERIALIZED (
-    SELECT j.topic, 
+    SELECT j.topic, j.waiting_on,
         -- :include waiting_kind
     FROM pulse.jobs j TABLESAMPLE SYSTEM (least(100, 100 * current_setting('block_size')::float8 * $1
                                                      / greatest(pg_relation_size('pulse.jobs'), 1))) REPEATABLE (1), clock c
@@ -366,19 +358,20 @@ WITH RECURSIVE clock AS MATERIALIZED (
     SELECT s.topic, count(*) FILTER (WHERE s.kind = 'ready') * c.each AS ready,
            count(*) FILTER (WHERE s.kind = 'scheduled') * c.each AS scheduled,
            count(*) FILTER (WHERE s.kind = 'retrying') * c.each AS retrying,
-           count(*) FILTER (WHERE s.kind = 'unhandled') * c.each AS unhandled
+           count(*) FILTER (WHERE s.kind = 'unhandled') * c.each AS unhandled,
+           count(*) FILTER (WHERE s.waiting_on > 0) * c.each AS for_jobs
     FROM seen s, clock c GROUP BY s.topic, c.each
 ), large AS (
     (SELECT g.topic FROM guessed g ORDER BY g.ready DESC, g.scheduled + g.retrying + g.unhandled DESC, g.topic LIMIT $2)
     UNION
     SELECT n.topic FROM unnest($3::text[]) AS n(topic)
 ), looked AS (
-    SELECT l.topic, p.ready, p.scheduled, p.retrying, p.unhandled, p.number < $4 AS is_exact, p.oldest
+    SELECT l.topic, p.ready, p.scheduled, p.retrying, p.unhandled, p.for_jobs, p.number < $4 AS is_exact, p.oldest
     FROM large l CROSS JOIN clock c CROSS JOIN LATERAL (
         SELECT count(*) AS number, count(*) FILTER (WHERE q.kind = 'ready') AS ready, count(*) FILTER (WHERE q.kind = 'scheduled') AS scheduled,
                count(*) FILTER (WHERE q.kind = 'retrying') AS retrying, count(*) FILTER (WHERE q.kind = 'unhandled') AS unhandled,
-               min(q.due_at) FILTER (WHERE q.kind = 'ready') AS oldest
-        FROM (SELECT greatest(j.next_run_at, j.run_after) AS due_at,
+               min(q.due_at) FILTER (WHERE q.kind = 'ready') AS oldest, count(*) FILTER (WHERE q.waiting_on > 0) AS for_jobs
+        FROM (SELECT greatest(j.next_run_at, j.run_after) AS due_at, j.waiting_on,
                   -- :include waiting_kind
               FROM (
                   (SELECT j.* FROM pulse.jobs j WHERE j.topic = l.topic AND j.group_key IS NULL AND j.status IN ('PENDING', 'RETRYING') LIMIT $4)
@@ -400,14 +393,16 @@ WITH RECURSIVE clock AS MATERIALIZED (
            CASE WHEN k.is_exact THEN k.scheduled ELSE greatest(k.scheduled, g.scheduled) END AS scheduled,
            CASE WHEN k.is_exact THEN k.retrying ELSE greatest(k.retrying, g.retrying) END AS retrying,
            CASE WHEN k.is_exact THEN k.unhandled ELSE greatest(k.unhandled, g.unhandled) END AS unhandled,
+           CASE WHEN k.is_exact THEN k.for_jobs ELSE greatest(k.for_jobs, g.for_jobs) END AS for_jobs,
            least(k.oldest, (SELECT min(v.next_run_at) FROM levels v WHERE v.topic = k.topic AND v.next_run_at <= c.at)) AS oldest
     FROM clock c, looked k LEFT JOIN guessed g ON g.topic = k.topic
     UNION ALL
-    SELECT g.topic, false, g.ready, g.scheduled, g.retrying, g.unhandled, NULL
+    SELECT g.topic, false, g.ready, g.scheduled, g.retrying, g.unhandled, g.for_jobs, NULL
     FROM guessed g WHERE NOT EXISTS (SELECT FROM large l WHERE l.topic = g.topic)
 )
 SELECT CASE WHEN t.is_large THEN t.topic END AS topic, count(t.topic)::int AS topics, coalesce(sum(t.ready), 0)::bigint AS ready,
     coalesce(sum(t.scheduled), 0)::bigint AS scheduled, coalesce(sum(t.retrying), 0)::bigint AS retrying,
     coalesce(sum(t.unhandled), 0)::bigint AS unhandled, 0::bigint AS running,
-    extract(epoch FROM c.at - min(t.oldest))::float8 AS oldest_s, extract(epoch FROM c.at)::float8 AS now_s
+    extract(epoch FROM c.at - min(t.oldest))::float8 AS oldest_s, coalesce(sum(t.for_jobs), 0)::bigint AS waiting_for_jobs,
+    extract(epoch FROM c.at)::float8 AS now_s
 FROM clock c LEFT JOIN told t ON true GROUP BY 1, c.at;

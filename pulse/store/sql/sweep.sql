@@ -124,8 +124,8 @@ WITH mine AS MATERIALIZED (
                                THEN coalesce((SELECT t.retention_dead_s FROM pulse.topics t WHERE t.topic = j.topic), $4::float8)
                                ELSE coalesce((SELECT t.retention_s FROM pulse.topics t WHERE t.topic = j.topic), $3::float8) END
       AND (j.is_parent IS NULL OR (
-          SELECT d.child_id FROM pulse.dependencies d JOIN pulse.jobs c ON c.id = d.child_id
-          WHERE d.parent_id = j.id AND c.completed_at IS NULL LIMIT 1) IS NULL)
+          SELECT d.child_id FROM pulse.dependencies d
+          WHERE d.parent_id = j.id AND (SELECT c.completed_at IS NULL FROM pulse.jobs c WHERE c.id = d.child_id) LIMIT 1) IS NULL)
     RETURNING j.id
 ), history AS (
     DELETE FROM pulse.attempts a USING gone g WHERE a.job_id BETWEEN g.id AND g.id

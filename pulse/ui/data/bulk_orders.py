@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 from uuid import UUID
 
@@ -15,6 +15,7 @@ from pulse.ui.auth.sessions import Undo, UndoStep
 from pulse.ui.data.filters import Filters
 from pulse.ui.view import formatting
 
+WITH_DEPENDENTS: Final = "with_dependents"
 _MOST_PRIORITY: Final = 100
 _PAST: Final = {"retry": "retried"}  # what the dashboard calls otherwise than the command line
 
@@ -67,7 +68,10 @@ def ordered(form: Mapping[str, list[str]], now_s: float, *, is_final: bool) -> B
         raise BadRequestError(f"verb is {verb!r:.40}: {', '.join(ACTIONS)} are allowed")
     more = _changes(form) if verb == "change" and is_final else {}
     if "all" not in form:
-        return _of_ids(verb, form.get("id", []), more)
+        order = _of_ids(verb, form.get("id", []), more)
+        if WITH_DEPENDENTS not in form or verb not in {"cancel", "retry"}:
+            return order
+        return replace(order, more={WITH_DEPENDENTS: True}, fields=[*order.fields, (WITH_DEPENDENTS, "1")])
     filters = Filters.of(form)
     at_s = _moment(form, now_s)
     only = frozenset(_ids(form["found"])) if "found" in form else None

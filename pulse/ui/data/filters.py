@@ -142,7 +142,8 @@ class Filters:
         yield not self.topic or job.topic == self.topic
         yield not self.name or job.name == self.name
         yield not self.schedule or job.schedule_id == UUID(self.schedule).bytes
-        yield not self.due or ((job.next_run_at or 0) <= now_s + _CLOCKS_S) is _DUE.get(self.due)
+        is_due = not job.held_back and (job.next_run_at or 0) <= now_s + _CLOCKS_S
+        yield not self.due or is_due is _DUE.get(self.due)
         yield not self.worker or self.worker.casefold() in (job.locked_by or "").casefold()
         if self.q and self.is_id:
             yield job.id.hex().startswith(self.q.replace("-", "").lower())

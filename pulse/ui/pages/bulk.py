@@ -18,8 +18,8 @@ from pulse.errors import BadRequestError, NotFoundError, PulseError
 from pulse.ops.bulk import jobs_with_ids
 from pulse.protocol import answers
 from pulse.ui.auth.sessions import Flash
-from pulse.ui.data.bulk_orders import BulkOrder, ordered, past_of, undo_of
-from pulse.ui.pages.common import ask_now, back, do, found_pages, permit, say_next, session_of, site_of, trouble
+from pulse.ui.data.bulk_orders import WITH_DEPENDENTS, BulkOrder, ordered, past_of, undo_of
+from pulse.ui.pages.common import ask_now, back, do, field, found_pages, permit, say_next, session_of, site_of, trouble
 from pulse.ui.rendering import page
 from pulse.ui.site import FORM
 
@@ -99,10 +99,11 @@ async def act(request: Request) -> Response:
     try:
         if verb not in {"cancel", "retry"}:
             raise NotFoundError(f"there is no action {verb!r:.40}")
-        order = ordered({"verb": [verb], "id": [text]}, time.time(), is_final=True)
+        form = {"verb": [verb], "id": [text], **({WITH_DEPENDENTS: ["1"]} if field(request, WITH_DEPENDENTS) else {})}
+        order = ordered(form, time.time(), is_final=True)
         found = await _of_ids(request, order)
         if any(job.status == "COMPLETED" for job in found):
-            return _ask_about(request, {"verb": [verb], "id": [text], "next": [f"/jobs/{text}"]})
+            return _ask_about(request, {**form, "next": [f"/jobs/{text}"]})
         await _do_now(request, order)
     except PulseError as error:
         return await trouble(request, error)

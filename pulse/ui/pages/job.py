@@ -15,8 +15,10 @@ from pulse.ops.bulk import ACTIONS, WAITING
 from pulse.ops.job_text import outcome_of, where
 from pulse.protocol import answers
 from pulse.protocol.answers import AttemptInfo, JobInfo
+from pulse.protocol.stats import JobGraph
 from pulse.ui.pages.common import ask, id_of, permit, site_of, trouble
 from pulse.ui.rendering import page
+from pulse.ui.view.graph import draw
 from pulse.ui.view.job_line import progress_of, took_s
 
 _TONES = {"released": "calm", "snoozed": "calm", "canceled": "calm", "completed": "good"}
@@ -64,6 +66,17 @@ async def show(request: Request) -> Response:
     return await page(request, "job.html", context)
 
 
+async def graph(request: Request) -> Response:
+    """All jobs that dependencies link with it."""
+    text = request.path_params["id"]
+    try:
+        answer = await ask(request, "jobs.graph", {"id": id_of(text)})
+        drawing = await asyncio.to_thread(draw, answers.read(JobGraph, answer))
+    except PulseError as error:
+        return await trouble(request, error)
+    return await page(request, "graph.html", {"drawing": drawing, "id": text})
+
+
 async def stack(request: Request) -> Response:
     """What the process that runs it is doing now."""
     site = site_of(request)
@@ -108,6 +121,8 @@ def timeline(job: JobInfo) -> Iterator[TimelineMoment]:
     waited_s = took_s(free_s, job.started_at)
     if job.status == "RUNNING":
         yield TimelineMoment(job.started_at, f"attempt {job.attempts} is running", "now", waited_s=waited_s)
+    elif job.held_back is not None:
+        yield TimelineMoment(None, job.held_back, "now")
     elif job.status in WAITING:
         yield TimelineMoment(job.next_run_at, "due", "now", note=f"attempt {job.attempts + 1} comes next")
     elif job.status == "COMPLETED":
@@ -124,6 +139,8 @@ def timeline(job: JobInfo) -> Iterator[TimelineMoment]:
 def _origin(job: JobInfo) -> str:
     if job.schedule_id is not None:
         return "by its schedule"
+    if job.waiting_on is not None:
+        return "to run after other jobs"
     late = job.next_run_at is not None and job.submitted_at is not None and not job.attempts
     return "to run later" if late and (job.next_run_at or 0) - (job.submitted_at or 0) > 1 else ""
 

@@ -24,6 +24,8 @@ def when(job: JobInfo, now_s: float) -> Markup:
     """For how long *job* runs or waits, or when it will run; of one that has ended how long it took, and when."""
     if job.status == "RUNNING":
         return lasting(job.started_at, now_s)
+    if job.held_back is not None:
+        return Markup("{}").format(job.held_back)
     if job.status in WAITING:
         is_due = (job.next_run_at or 0) <= now_s
         return (lasting if is_due else stamp)(job.next_run_at, now_s)

@@ -48,6 +48,7 @@ def noted(ctx: pulse.Context) -> Iterator[Answer]:
 @app.handler("perishable", topic=GOVERNED_TOPIC)
 @app.handler("limited", topic=LIMITED_TOPIC)  # holds a slot of the limit and one of its group
 @app.handler("unique")
+@app.handler("child")  # waits for others
 async def short(ctx: pulse.Context, seconds: float = 0.0) -> Answer:
     """Wait for something else, as most jobs do."""
     with noted(ctx) as result:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import random
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
+from uuid import UUID
 
 import pulse
 from pulse.common.ids import uuid7
@@ -19,7 +21,8 @@ from tests.chaos.load.turns import PATIENCE_S, Turns
 CLIENT_S: Final = 5.0
 KEYS: Final = {"start": "abc", "end": "xyz"}
 # What the ledger has to know of a submit.
-NOTED: Final = ("topic", "group_key", "unique", "unique_until")
+NOTED: Final = ("topic", "group_key", "unique", "unique_until", "after", "on_failure")
+RECENT: Final = 30  # jobs that new ones may wait for
 DEATHS: Final = ("exit", "SIGKILL", "SIGSEGV", "SIGABRT")
 
 Args = dict[str, Any]
@@ -66,6 +69,11 @@ KINDS: Final[Mapping[str, Callable[[random.Random], Choice]]] = {
             "delay_s": rng.choice([0.0, 0.0, 0.5]),
         },
     ),
+    "child": lambda rng: (
+        "child",
+        {"seconds": rng.choice([0.0, 0.1])},
+        {"after": range(rng.randint(1, 3)), "on_failure": rng.choice(["cancel", "run"])},
+    ),
     "grip": lambda rng: ("grip", {"seconds": rng.uniform(0.1, 2.0)}, {}),
 }
 # Innocent jobs, and some that fail by themselves; nothing that harms others. All of it is over within seconds.
@@ -75,7 +83,7 @@ GOVERNED: Final = {"faulty": 3, "fatal": 0.1, "perishable": 4}
 # The same for longer, with jobs that take their process along or get in its way.
 WILD: Final = {
     **BRIEF, **GOVERNED, "long": 5, "shaky": 2, "wicked": 2, "deadly": 0.2, "forks": 0.2, "grip": 0.2, "hung": 0.1,
-    "limited": 6, "ordered": 4, "unique": 4,
+    "limited": 6, "ordered": 4, "unique": 4, "child": 8,
 }  # fmt: skip
 
 
@@ -106,6 +114,7 @@ class Producer(Turns):
         self._weights = list(shape.mix.values())
         self._client = pulse.Client(socket, timeout_s=CLIENT_S)
         self._next_s = time.monotonic()
+        self._recent: deque[UUID] = deque(maxlen=RECENT)
         self.acked = 0
         self.gave_up = 0
 
@@ -132,11 +141,21 @@ class Producer(Turns):
         name, args, options = KINDS[kind](self._rng)
         if kind == "ordered":  # only of one producer is it known which was the first
             options["group_key"] += f" of producer {self._number}"
-        return {"name": name, "args": args, "id": uuid7(), **options}
+        if kind == "child":
+            options["after"] = self._rng.sample([*self._recent], min(len(options["after"]), len(self._recent)))
+        job = {"name": name, "args": args, "id": uuid7(), **options}
+        if "after" in job and not job["after"]:
+            del job["after"], job["on_failure"]
+        if kind != "unique":  # which may turn out to be another one
+            self._recent.append(job["id"])
+        return job
 
     def _submit(self, jobs: list[dict[str, Any]]) -> None:
         for job in jobs:
-            self._ledger.write("intent", job["id"], **{fact: job[fact] for fact in NOTED if fact in job})
+            facts = {fact: job[fact] for fact in NOTED if fact in job}
+            if "after" in facts:
+                facts["after"] = [str(one) for one in facts["after"]]
+            self._ledger.write("intent", job["id"], **facts)
         started_s = time.monotonic()
         while time.monotonic() < started_s + PATIENCE_S and not self._over.is_set():
             try:
@@ -151,6 +170,7 @@ class Producer(Turns):
                         self._ledger.write("not_new", job["id"], other=str(there))
                 self.acked += len(jobs)
                 return
+        self._recent.clear()  # nobody knows whether they are there
         self.gave_up += not self._over.is_set()
 
 

@@ -11,13 +11,15 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import BinaryIO, Final, TypeVar
 
 import pulse
 from pulse.common.ids import uuid7
-from tests.fuzz.live.app import TOPIC
+from tests.fuzz.live.app import LIMITED, TOPIC
 
 TURN_S: Final = 0.02  # between two beginnings of a round
+LIMITED_ROUND: Final = 16  # every so many rounds some jobs under a limit are submitted, too
+GROUPS: Final = (None, "a", "a", "b")  # of these
 T = TypeVar("T")
 
 
@@ -33,7 +35,7 @@ class Watch:
 
 
 def main() -> None:
-    """Submit a job, wait until it is done, read it, and ping the supervisor; again and again."""
+    """Submit a job, wait until it is done, read it, ping the supervisor, again and again; and jobs under a limit."""
     path, supervisor, directory = map(Path, sys.argv[1:])
     is_over = threading.Event()
     threading.Thread(target=_hear, args=(is_over,), daemon=True).start()
@@ -42,6 +44,7 @@ def main() -> None:
         pulse.Client(path) as client,
         pulse.Client(supervisor) as operator,
         (directory / "healthy").open("ab", buffering=0) as ids,
+        (directory / "limited").open("ab", buffering=0) as limited,
     ):
         while not is_over.is_set():
             began_s = time.monotonic()
@@ -51,7 +54,20 @@ def main() -> None:
             watch.timed("get", lambda: client.get(job))  # noqa: B023 - the same
             watch.timed("ping", client.ping)
             watch.timed("supervisor", operator.ping)
+            if number % LIMITED_ROUND == 0:
+                _submit_limited(client, limited, number // LIMITED_ROUND)
             is_over.wait(max(0.0, TURN_S - (time.monotonic() - began_s)))
+
+
+def _submit_limited(client: pulse.Client, ids: BinaryIO, turn: int) -> None:
+    """More at once than may run, of a group as well as in all."""
+    first = (turn - 1) * len(GROUPS) + 1
+    new = [uuid7() for _ in GROUPS]
+    ids.write(b"".join(one.bytes for one in new))
+    client.submit_many(
+        {"name": "work", "args": {"n": number}, "id": one, "topic": LIMITED, "group_key": group}
+        for number, (one, group) in enumerate(zip(new, GROUPS, strict=True), first)
+    )
 
 
 def _hear(is_over: threading.Event) -> None:

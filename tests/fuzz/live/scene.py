@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import random
@@ -14,16 +15,17 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import IO, Final
 from uuid import UUID
 
 import msgspec
 
-from tests.fuzz.live.app import TOPIC
+from tests.fuzz.live.app import LIMITED, MOST, MOST_OF_GROUP, TOPIC
 from tests.fuzz.live.attacker import ID_BYTES, Orders
 from tests.fuzz.live.gauges import Turns, Window, latencies, settled, use, uses
-from tests.fuzz.live.verdict import MORE_FDS, UNFORESEEN, Measured
+from tests.fuzz.live.verdict import MORE_FDS, UNFORESEEN, Measured, most_at_once
 from tests.support.systems.system_kit import ACTORS, ROOT, Whole
 from tests.support.waiting import until
 
@@ -35,7 +37,8 @@ NICE: Final = 10
 TELL_S: Final = 5.0
 SHARES: Final = (("clients", 0.3), ("clients", 0.3), ("workers", 0.35), ("operators", 0.05))  # one process each
 _HEALTHY: Final = """
-    SELECT id, status::text AS status, attempts, result->>'attempt' AS told, (result->>'n')::int AS n
+    SELECT id, status::text AS status, attempts, result->>'attempt' AS told, (result->>'n')::int AS n, group_key,
+        started_at, completed_at
     FROM pulse.jobs WHERE topic = $1"""
 
 
@@ -176,7 +179,10 @@ class Scene:
         plan, whole = self._plan, self._whole
         self._directory.mkdir()
         whole.start()
-        pool = whole.pool("--processes", "1", "--concurrency", "8", "--topic", TOPIC, app=APP)
+        limit = {"concurrency": MOST, "group_concurrency": MOST_OF_GROUP}
+        whole.rows("SELECT pulse.set_limit($1, NULL, $2::text::jsonb)", LIMITED, json.dumps(limit))
+        topics = ("--topic", TOPIC, "--topic", LIMITED)
+        pool = whole.pool("--processes", "1", "--concurrency", "8", *topics, app=APP)
         pids = self._pids()
         with self._healthy() as healthy:
             until(self._is_measured, "the healthy client is at work", END_S)
@@ -204,7 +210,8 @@ class Scene:
             restarts=sum(row["restarts"] for row in whole.ask_supervisor("status")["actors"]),
             complaints=self._attackers.complaints,
             unforeseen=[*self._unforeseen(), *self._attackers.failed],
-            jobs=self._jobs(),
+            jobs=[*self._jobs(), *self._faults(LIMITED, self._ids("limited"))],
+            limit=self._at_once(),
             checked=self._checked(),
             times=plan.times,
             details={
@@ -324,25 +331,37 @@ class Scene:
         ]
 
     def _jobs(self) -> list[str]:
-        wrong: list[str] = []
-        submitted = self._ids("healthy")
+        wrong = self._faults(TOPIC, self._ids("healthy"))
+        lost = {UUID(bytes=one) for one in {*self._ids("acked")} - {*self._ids("deleted")}}
+        lost -= {row["id"] for row in self._whole.rows("SELECT id FROM pulse.jobs")}
+        return wrong + [f"acknowledged and gone: {one}" for one in lost]
+
+    def _faults(self, topic: str, submitted: Sequence[bytes]) -> list[str]:
+        """Each was completed at its first attempt, with its own number."""
 
         def are_done() -> bool:
             return not self._whole.rows(
-                "SELECT 1 FROM pulse.jobs WHERE topic = $1 AND completed_at IS NULL LIMIT 1", TOPIC
+                "SELECT 1 FROM pulse.jobs WHERE topic = $1 AND completed_at IS NULL LIMIT 1", topic
             )
 
         until(are_done, "the healthy client's jobs are done", END_S)
-        rows = {row["id"]: row for row in self._whole.rows(_HEALTHY, TOPIC)}
+        wrong: list[str] = []
+        rows = {row["id"]: row for row in self._whole.rows(_HEALTHY, topic)}
         for number, one in enumerate(submitted, 1):
             row = rows.pop(UUID(bytes=one), None)
             expected = ("COMPLETED", 1, "1", number)
             if row is None or (row["status"], row["attempts"], row["told"], row["n"]) != expected:
                 wrong.append(f"healthy job {number}: {None if row is None else dict(row)}")
-        wrong += [f"nobody submitted {identity}" for identity in rows]
-        lost = {UUID(bytes=one) for one in {*self._ids("acked")} - {*self._ids("deleted")}}
-        lost -= {row["id"] for row in self._whole.rows("SELECT id FROM pulse.jobs")}
-        return wrong + [f"acknowledged and gone: {one}" for one in lost]
+        return wrong + [f"nobody submitted {identity}" for identity in rows]
+
+    def _at_once(self) -> list[tuple[str, int, int]]:
+        """How many jobs under the limit ran at once, by the times of their rows."""
+        spans: dict[str | None, list[tuple[datetime, datetime]]] = {}
+        for row in self._whole.rows(_HEALTHY, LIMITED):
+            spans.setdefault(row["group_key"], []).append((row["started_at"], row["completed_at"]))
+        groups = [most_at_once(some) for group, some in spans.items() if group is not None]
+        in_all = most_at_once(itertools.chain(*spans.values()))
+        return [("in all", in_all, MOST), ("of a group", max(groups, default=0), MOST_OF_GROUP)]
 
     def _ids(self, name: str) -> list[bytes]:
         file = self._directory / name

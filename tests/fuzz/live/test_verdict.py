@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from tests.fuzz.live.gauges import Turns, Use, Window
-from tests.fuzz.live.verdict import Measured, judge
+from tests.fuzz.live.verdict import Measured, judge, most_at_once
 
 MIB = 1024 * 1024
 QUIET = {what: [0.002] * 99 + [0.004] for what in ("submit", "get", "job")}
@@ -39,6 +40,8 @@ def test_all_is_well() -> None:
     ("p99 of get, attacked", {"attacked": {"attacked": {**QUIET, "get": [0.002] * 98 + [0.0081] * 2}}}),
     ("p99 of job, attacked", {"attacked": {"attacked": {"submit": [0.001], "get": [0.001]}}}),
     ("jobs lost or changed", {"jobs": ["gone"]}),
+    ("jobs at once, in all", {"limit": [("in all", 3, 2)]}),
+    ("jobs at once, of a group", {"limit": [("in all", 2, 2), ("of a group", 0, 1)]}),
     ("violations found by pulse check", {"checked": ["leases: wrong"]}),
     ("answers `internal`", {"complaints": [{"message": "no"}]}),
     ("exceptions in the log", {"unforeseen": ["visit_failed"]}),
@@ -51,6 +54,14 @@ def test_without_a_bar_latencies_are_told_only() -> None:
     """The short form measures them, and requires nothing."""
     slow = {"attacked": {what: [9.0] for what in QUIET}}
     assert broken(dataclasses.replace(GOOD, attacked=slow, times=None)) == []
+
+
+def test_how_many_ran_at_once() -> None:
+    first, second, third, last = (datetime(2030, 1, 1, 0, 0, second, tzinfo=UTC) for second in range(4))
+    assert most_at_once([]) == 0
+    assert most_at_once([(first, second), (second, third), (third, last)]) == 1
+    assert most_at_once([(second, third), (first, last)]) == 2
+    assert most_at_once([(first, third), (second, last), (third, last)]) == 2
 
 
 def test_an_attack_rests() -> None:

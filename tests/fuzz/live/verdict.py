@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Final
 
 from tests.fuzz.live.gauges import Use, percentile
@@ -42,6 +44,7 @@ class Measured:
         complaints: Answers that attackers must not get.
         unforeseen: Lines of the log.
         jobs: Faults in the healthy ones' jobs, and in those that were acknowledged to attackers.
+        limit: Most jobs of the limited topic that ran at once, in all and of a group, and how many were allowed.
         checked: What `pulse check` found wrong.
         times: Allowed slowdown against quiet; None: any.
     """
@@ -59,6 +62,7 @@ class Measured:
     complaints: Sequence[Mapping[str, object]] = ()
     unforeseen: Sequence[str] = ()
     jobs: Sequence[str] = ()
+    limit: Sequence[tuple[str, int, int]] = ()
     checked: Sequence[str] = ()
     times: float | None = TIMES
     details: Mapping[str, object] = field(default_factory=dict[str, object])
@@ -72,10 +76,22 @@ def judge(found: Measured) -> list[Rule]:
         *_descriptors(found),
         *_latencies(found),
         _none("jobs lost or changed", found.jobs),
+        *_limits(found),
         _none("violations found by pulse check", found.checked),
         _none("answers `internal`", [str(one["message"]) for one in found.complaints]),
         _none("exceptions in the log", found.unforeseen),
     ]
+
+
+def _limits(found: Measured) -> list[Rule]:
+    """A limit that was never full shows nothing."""
+    return [Rule(f"jobs at once, {what}", f"{ran}", f"{most}", ran == most) for what, ran, most in found.limit]
+
+
+def most_at_once(spans: Iterable[tuple[datetime, datetime]]) -> int:
+    """Of these runs, from a start to an end each; what ends at a start is over by then."""
+    moments = sorted(moment for begin, end in spans for moment in ((begin, 1), (end, -1)))
+    return max(itertools.accumulate(step for _, step in moments), default=0)
 
 
 def _none(what: str, some: Sequence[str]) -> Rule:

@@ -134,7 +134,7 @@ async def test_parents_are_read_page_by_page(ctx: Context, heard: Heard) -> None
 
 
 async def test_parents_are_not_read_where_that_stops_the_loop(ctx: Context, heard: Heard) -> None:
-    with pytest.raises(HandlerError, match="write `await ctx.parents"):
+    with pytest.raises(HandlerError, match="write `await ctx"):
         list(ctx.parents())
     assert heard.said == []
     assert await anyio.to_thread.run_sync(list, ctx.parents()) == await ctx.parents()

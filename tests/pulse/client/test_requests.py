@@ -55,6 +55,23 @@ def test_an_answer_that_cannot_be_read(request_: Request[Any], body: dict[str, o
     assert len(refused.value.message) < 400
 
 
+@pytest.mark.parametrize("ask", [requests.cancel, requests.retry])
+def test_jobs_with_their_dependents(ask: Callable[..., Request[Any]]) -> None:
+    """Only where it is wanted: a server of another version need not know it."""
+    assert sent(ask([JOB], with_dependents=True)).with_dependents
+    assert "with_dependents" not in ask([JOB]).body
+
+
+@pytest.mark.parametrize(("columns", "due"), [
+    ({"next_run_at": 253402128000.0}, None),
+    ({"next_run_at": 5.0, "waiting_on": 2}, datetime.fromtimestamp(5.0, UTC)),
+])  # fmt: skip
+def test_a_job_that_is_held(columns: dict[str, Any], due: datetime | None) -> None:
+    """Behind an earlier one of its schedule it has no time; behind others the time at which it is wanted."""
+    job = requests.get(JOB).understood({"job": {"id": JOB.bytes, "status": "PENDING", **columns}})
+    assert job.next_run_at == due
+
+
 def test_a_submit_always_has_ids() -> None:
     request = requests.submit([{"name": "a"}, {"name": resize, "args": {"path": "ä"}}])
     first, second = sent(request).jobs
@@ -131,6 +148,11 @@ def test_who_has_no_id_gets_one() -> None:
     ({"name": "a", "expires_at": 1.0, "expires_in_s": 1.0}, "give expires_at or expires_in_s, not both"),
     ({"name": "a", "unique_until": "end"}, "unique_until or on_conflict is given; they are allowed with unique only"),
     ({"name": "a", "on_conflict": "skip"}, "unique_until or on_conflict is given; they are allowed with unique only"),
+    ({"name": "a", "after": JOB}, "after is UUID('00000000-0000-0000-0000-000000000001'); a list of ids of jobs"),
+    ({"name": "a", "after": str(JOB)}, "after is '00000000-0000-0000-0000-000000000001'; a list of ids of jobs"),
+    ({"name": "a", "after": 7}, "after is 7; a list of ids of jobs is allowed"),
+    ({"name": "a", "after": ["x"]}, "not a UUID: 'x'"),
+    ({"name": "a", "on_failure": "run"}, "on_failure is given; it is allowed with after only"),
     ({"name": "a", "prioritty": 1}, "unknown key 'prioritty'"),
     ({"args": {}}, "a job has no name"),
     ("a", "a job is a mapping with name and args, not str"),

@@ -18,7 +18,7 @@ from pulse.limit import Limit
 from pulse.protocol import answers
 from pulse.protocol.limits import DeclaredLimits, LimitInfo, LimitPageAnswer, OneLimit
 from pulse.protocol.schedules import PreviewAnswer, ScheduleInfo, SchedulePageAnswer
-from pulse.protocol.stats import ErrorsAnswer, FoundCounts, GroupsAnswer, Stats
+from pulse.protocol.stats import ErrorsAnswer, FoundCounts, GroupsAnswer, JobGraph, Stats
 from tests.support.servers.postgres import Postgres
 from tests.support.systems.system_kit import SHORT_LEASE, Whole, place
 from tests.support.waiting import until
@@ -29,7 +29,8 @@ pytestmark = [pytest.mark.process, pytest.mark.postgres]
 CLIENT_ANSWERS: Final[Mapping[str, type[Struct]]] = {
     "submit": answers.Submitted, "jobs.list": answers.JobPageAnswer, "jobs.find": answers.JobPageAnswer,
     "jobs.count": FoundCounts, "jobs.errors": ErrorsAnswer,
-    "jobs.get": answers.OneJob, "jobs.why": answers.WhyAnswer, "jobs.parents": answers.JobPageAnswer, "jobs.cancel": answers.ChangedAnswer,
+    "jobs.get": answers.OneJob, "jobs.why": answers.WhyAnswer, "jobs.graph": JobGraph,
+    "jobs.parents": answers.JobPageAnswer, "jobs.cancel": answers.ChangedAnswer,
     "jobs.retry": answers.ChangedAnswer, "jobs.delete": answers.ChangedAnswer, "jobs.change": answers.ChangedAnswer,
     "jobs.stack": answers.Stack, "schedules.find": SchedulePageAnswer,
     "schedules.list": SchedulePageAnswer, "schedules.get": answers.OneSchedule,
@@ -137,6 +138,11 @@ def ask_about_jobs(whole: Whole, heard: Heard) -> None:
     for job in (running, failing, waiting):
         assert ask("jobs.why", id=job)["reasons"]
     ask("jobs.stack", id=running)
+    child = uuid.uuid4().bytes
+    ask("submit", jobs=[{"id": child, "name": "mark", "after": [waiting]}])
+    assert ask("jobs.get", id=child)["job"]["parents"]
+    assert ask("jobs.graph", id=child)["edges"] == [[1, 0]]
+    ask("jobs.get", id=waiting)
     assert ask("jobs.change", ids=[waiting, running], topic="other", priority=3)["before"]
     ask("workers.list")
     assert ask("jobs.cancel", ids=[waiting, uuid.uuid4().bytes])["refused"]

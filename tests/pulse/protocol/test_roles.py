@@ -40,7 +40,21 @@ def test_what_changes_something_takes_more_than_a_viewer() -> None:
     reading = {
         kind
         for kind in ACCESS_OF
-        if kind.endswith((".list", ".count", ".errors", ".find", ".get", ".groups", ".why", ".preview", "status"))
+        if kind.endswith(
+            (
+                ".list",
+                ".count",
+                ".errors",
+                ".find",
+                ".get",
+                ".groups",
+                ".parents",
+                ".why",
+                ".graph",
+                ".preview",
+                "status",
+            )
+        )
     }
     allowed = {kind for kind, needed in ACCESS_OF.items() if needed is Access.VIEWER}
     assert allowed == reading - {"audit.list"} | {"stats", "ping"}
@@ -118,5 +132,5 @@ class TestConceal:
         """Each answer with contents is listed: a new one must be, too."""
         asked = {kind for kind, needed in ACCESS_OF.items() if needed is Access.VIEWER}
         assert {kind for kind in asked if is_about_contents(kind)} == {
-            *("jobs.get", "jobs.list", "schedules.get", "schedules.list")
+            *("jobs.get", "jobs.list", "jobs.parents", "schedules.get", "schedules.list")
         }

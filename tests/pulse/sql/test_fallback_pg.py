@@ -21,7 +21,7 @@ import pytest
 
 import pulse
 from pulse.encryption import FernetCodec
-from pulse.errors import ConflictError, ForbiddenError, NobodyAnswersError
+from pulse.errors import ConflictError, ForbiddenError, NobodyAnswersError, NotFoundError
 from pulse.sql import drivers, fallback
 from pulse.sql.document import document_of
 from tests.support.confidential import confidential
@@ -130,6 +130,27 @@ def test_unique_jobs(flavor: str, nowhere: Path, database: str, query: Query) ->
     first, again, refused = found
     assert (first, first.is_new, again, again.is_new, refused) == (again, True, first, False, None)
     assert query("SELECT count(*) FROM pulse.jobs") == 1
+
+
+@pytest.mark.usefixtures("driver")
+def test_jobs_that_wait_for_others(flavor: str, nowhere: Path, database: str, query: Query) -> None:
+    """A batch goes there, too; one that is to wait for a job that is not there is refused, with all others."""
+    batch, missing = pulse.Batch([{"name": "one"}]), uuid.UUID(int=7)
+    wrong: list[Any] = [{"name": "three"}, {"name": "four", "after": [missing]}]
+    batch.then("two", on_failure="run")
+    (ids, _) = using(
+        flavor,
+        nowhere,
+        lambda client: client.submit_batch(batch),
+        failing(
+            flavor, NotFoundError, f"to wait for job {missing}, and there is no such job",
+            lambda client: client.submit_many(wrong),
+        ),
+        when_down=database,
+    )  # fmt: skip
+    assert ids == batch.ids
+    told = query("SELECT array_agg((name, waiting_on)::text ORDER BY name) FROM pulse.jobs")
+    assert told == ["(one,)", "(two,1)"]
 
 
 def test_args_are_encrypted(nowhere: Path, database: str, query: Query) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import asyncpg
@@ -19,7 +20,14 @@ from sqlalchemy.ext import asyncio as sqlalchemy_asyncio
 import pulse
 from pulse.app.transactions.drivers import USUAL, errors_told_apart, state_of
 from pulse.encryption import FernetCodec
-from pulse.errors import BadRequestError, ConflictError, ForbiddenError, SchemaError, TransactionError
+from pulse.errors import (
+    BadRequestError,
+    ConflictError,
+    ForbiddenError,
+    NotFoundError,
+    SchemaError,
+    TransactionError,
+)
 from tests.pulse.sql.connections import KINDS, Peer, peer, role_without_rights
 from tests.support.servers.postgres import Postgres
 from tests.support.store.helpers import Sql
@@ -73,6 +81,26 @@ async def test_a_job_exists_if_the_transaction_commits(kind: str, dsn: str, conn
         with pytest.raises(LookupError):
             await together(mine, lambda: mine.submit("rolled back"), fail)
     assert await names(connection) == ["kept", "kept, too"]
+
+
+@each_driver
+async def test_jobs_that_wait_for_others(kind: str, dsn: str, connection: Sql) -> None:
+    """A batch in the transaction; a job to wait for that is not there is one clear error."""
+    batch = pulse.Batch([{"name": "first"}])
+    batch.add("second", after=batch.ids)
+    async with peer(kind, dsn) as mine:
+        await together(mine, lambda: mine.submit_many(batch))
+        await together(mine, lambda: mine.submit("third", after=[str(batch.ids[1])], on_failure="run"))
+        for wrong, said, error in (
+            ({"after": [uuid.UUID(int=7)]}, "and there is no such job", NotFoundError),
+            ({"after": ["x"]}, "not a UUID: 'x'", BadRequestError),
+            ({"after": batch.ids, "on_failure": "skip"}, "on_failure is 'skip'", BadRequestError),
+            ({"on_failure": "run"}, "on_failure is given; it is allowed with after only", BadRequestError),
+        ):
+            with pytest.raises(error, match=said):
+                await together(mine, partial(mine.submit, "wrong", **wrong))
+    rows = await connection.fetch("SELECT name, waiting_on, is_parent FROM pulse.jobs ORDER BY name")
+    assert [tuple(row) for row in rows] == [("first", None, True), ("second", 1, True), ("third", 1, None)]
 
 
 @each_driver

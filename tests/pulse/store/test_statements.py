@@ -90,7 +90,8 @@ def _matches_the_fence(statement: Statement) -> None:
 def test_the_fenced_statements_are_these() -> None:
     """A new statement that writes to RUNNING jobs is noticed here."""
     assert FENCED == [
-        "complete_jobs", "complete_parents", "end_attempts", "end_epoch", "extend_leases", "move_claims", "save_checkpoints",
+        "complete_jobs", "complete_parents", "end_attempts", "end_epoch", "extend_leases", "move_claims",
+        "save_checkpoints",
     ]  # fmt: skip
 
 

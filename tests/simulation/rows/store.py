@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from datetime import datetime
+from typing import Final
+
+import trio
 
 from pulse.protocol import HandlerInfo, SubmittedJob
 from pulse.store.admin.schema import SCHEMA_VERSION
 from pulse.store.connections.session import HeldCommit
 from pulse.store.failures import Failing
-from pulse.store.limit_claims import GroupHead
+from pulse.store.limit_claims import Blocked, GroupHead
 from pulse.store.operators.dependencies import FIRST, Settled
 from pulse.store.operators.jobs import ChangedJob, RestartedJob
 from pulse.store.operators.policies import LivePolicy
@@ -38,7 +41,10 @@ from pulse.store.rows import (
 )
 from tests.simulation.rows.database import Database
 from tests.simulation.rows.epochs import FakeEpochs
+from tests.support.store.limit_rows import Start
 
+LONG: Final = 0.2  # of the claims under limits
+LONG_S: Final = 0.2
 Pair = tuple[bytes, int]
 
 
@@ -53,16 +59,57 @@ class NothingAside:
         """It is nobody's turn."""
 
 
-class NoLimits:
-    """``LimitClaims`` and ``LimitStore`` of a database without limits and groups."""
+class FakeLimits:
+    """``pulse.store.limit_claims.LimitClaims``, and of ``LimitStore`` what the watchdog does."""
+
+    def __init__(self, database: Database, knowledge: Callable[[], ClaimWitness | None]) -> None:
+        self._database = database
+        self._knowledge = knowledge
+
+    async def claim(
+        self,
+        levels: Sequence[Start],
+        workers: Sequence[str],
+        seats: Sequence[int],
+        lease_s: float,
+        *,
+        most: int | None = None,
+        ageing_s: Mapping[str, float] | None = None,
+    ) -> tuple[list[Claim], list[Blocked]]:
+        """It sees the limits as they are when it begins: until it takes jobs, another claim may have ended."""
+        assert not ageing_s
+        database, knowledge = self._database, self._knowledge()
+        rows, witnessed = database.rows, UNWITNESSED if knowledge is None else knowledge.witnessed
+        locked, seen, chance = database.locked, rows.limits.look(rows), database.world.chance
+        if chance.random() < LONG:
+            await trio.sleep(chance.uniform(0.0, LONG_S))
+
+        def act() -> tuple[list[Claim], list[Blocked]]:
+            if not rows.ledger.knows(witnessed, database.server):
+                return [], []
+            return rows.claim_limited(
+                levels, workers, seats, lease_s, database.now(), seen=seen, most=most, locked=locked
+            )
+
+        claims, blocked = await database.do("claim", act)
+        for verdict in sorted({one.verdict for one in blocked}):
+            database.world.judge.count(verdict)
+        if knowledge is not None and claims:
+            await knowledge.claimed(claims)
+        return claims, blocked
 
     async def topics(self) -> dict[str, str]:
-        return {}
+        limits = self._database.rows.limits
+        return await self._database.do("topics", limits.topics) if limits.by_name else {}
 
-    async def find_levels(self, _after: GroupLevel, _limit: int) -> list[GroupHead]:
-        return []
+    async def find_levels(self, after: GroupLevel, limit: int) -> list[GroupHead]:
+        rows, now = self._database.rows, self._database.now
+        if not rows.limits.by_name:
+            return []  # then no job has a group: see ``scenario``
+        return await self._database.do("find_levels", lambda: rows.limits.heads(rows, after, limit, now()))
 
     async def forget_buckets(self) -> int:
+        """Groups have no rate."""
         return 0
 
 
@@ -91,9 +138,9 @@ class FakeStore:
         self.timelines = Timelines()
         self.failing = Failing()
         self.aside = NothingAside()
-        self.limited = self.limits = NoLimits()
         self.dependencies = NoDependencies()
         self._knowledge: ClaimWitness | None = None
+        self.limited = self.limits = FakeLimits(database, lambda: self._knowledge)
         self.audit = self  # only how far retention has got is written there
 
     def trust(self, knowledge: ClaimWitness | None) -> None:
@@ -202,8 +249,8 @@ class FakeStore:
         await self._claimed(claims)
         return claims
 
-    async def find_levels(self, _after: Level, _limit: int) -> list[Head]:
-        raise NotImplementedError
+    async def find_levels(self, after: Level, limit: int) -> list[Head]:
+        return await self._do("find_levels", lambda: self._rows.find_levels(after, limit, self._now()))
 
     async def move(self, claims: Sequence[tuple[Fence, str]]) -> set[bytes]:
         def act() -> set[bytes]:
@@ -274,7 +321,10 @@ class FakeStore:
         def act() -> dict[bytes, RestartedJob]:
             completed = {one for one, row in self._rows.jobs.items() if row.status == "COMPLETED"}
             rows = ((one, self._rows.jobs[one]) for one in sorted(self._rows.retry(ids, self._now())))
-            wakes = {one: Wake(row.topic, row.priority, row.next_run_at.timestamp()) for one, row in rows}
+            wakes = {
+                one: Wake(row.topic, row.priority, row.next_run_at.timestamp(), group_key=row.group_key)
+                for one, row in rows
+            }
             return {one: RestartedJob(wake, one in completed) for one, wake in wakes.items()}
 
         return await self._do("retry", act, ids)

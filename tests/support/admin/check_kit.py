@@ -65,6 +65,7 @@ async def live_all(store: Store) -> dict[str, str]:
     for _ in range(2):
         replaced = job(topic="replaced", unique="k", on_conflict="replace", args=f'{{"at": {next(_clock)}}}')
         await store.unique.submit([replaced], now=at(STEP_S * next(_clock)))
+    await _live_in_a_sequence(store)
     await store.gate.pause("pending", None)
     await store.gate.resume("pending")
     schedule = uuid7().bytes
@@ -77,6 +78,22 @@ async def live_all(store: Store) -> dict[str, str]:
     for fires_again in (True, False):
         await _set_back(store, moments[0], moments[1], fires_again=fires_again)
     return {**ids, "schedule": str(UUID(bytes=schedule))}
+
+
+async def _live_in_a_sequence(store: Store) -> None:
+    """Its back-off is kept apart from its place."""
+    new = job(topic="ordered", group_key="g")
+    await store.submit([new], now=at(STEP_S * next(_clock)))
+    assert new.id is not None
+    async with store.query.connection() as connection:
+        claimed = (
+            "status = 'RUNNING', attempts = 1, locked_by = 'w1', started_at = $2, lease_until = $3, run_after = $2"
+        )
+        now = at(STEP_S * next(_clock))
+        await connection.execute(
+            f"UPDATE pulse.jobs SET {claimed} WHERE id = $1", new.id.hex(), now, now + timedelta(seconds=LEASE_S)
+        )
+    assert await store.end([ending(fence(new.id, 1), EndingKind.CRASHED)], now=now + timedelta(seconds=1.0))
 
 
 async def _set_back(store: Store, earlier: datetime, later: datetime, *, fires_again: bool) -> None:
@@ -170,18 +187,21 @@ history | running | RUNNING, attempts 1 |
 history | completed | COMPLETED |
     INSERT INTO pulse.attempts (job_id, attempt, outcome) VALUES ('{completed}', 1, 'error')
 slots | running | counted by x, its topic | SET counted_by = 'x'
-dependencies | pending | waits for 2 jobs, 0 dependencies are not over | SET waiting_on = 2, next_run_at = '9999-12-30 00:00+00'
+dependencies | pending | waits for 2 jobs, 0 dependencies are not over | SET waiting_on = 2, next_run_at = '9999-12-30Z'
 dependencies | pending | waits for 1 jobs, and is PENDING, due at |
     INSERT INTO pulse.dependencies VALUES ('{running}', '{pending}');
-    UPDATE pulse.jobs SET is_parent = true WHERE id = '{running}'; UPDATE pulse.jobs SET waiting_on = 1 WHERE id = '{pending}'
-dependencies | pending | neither a schedule nor a job holds it | SET next_run_at = '9999-12-30 00:00+00'
+    UPDATE pulse.jobs SET is_parent = true WHERE id = '{running}';
+    UPDATE pulse.jobs SET waiting_on = 1 WHERE id = '{pending}'
+dependencies | pending | neither a schedule nor a job holds it | SET next_run_at = '9999-12-30Z'
 dependencies | pending | was not told that job |
-    ALTER TABLE pulse.dependencies DISABLE TRIGGER joined; INSERT INTO pulse.dependencies VALUES ('{completed}', '{pending}');
+    ALTER TABLE pulse.dependencies DISABLE TRIGGER joined;
+    INSERT INTO pulse.dependencies VALUES ('{completed}', '{pending}');
     UPDATE pulse.jobs SET is_parent = true WHERE id = '{completed}';
-    UPDATE pulse.jobs SET waiting_on = 1, next_run_at = '9999-12-30 00:00+00' WHERE id = '{pending}'
+    UPDATE pulse.jobs SET waiting_on = 1, next_run_at = '9999-12-30Z' WHERE id = '{pending}'
 dependencies | pending | which does not know it |
-    ALTER TABLE pulse.dependencies DISABLE TRIGGER joined; INSERT INTO pulse.dependencies VALUES ('{running}', '{pending}');
-    UPDATE pulse.jobs SET waiting_on = 1, next_run_at = '9999-12-30 00:00+00' WHERE id = '{pending}'
+    ALTER TABLE pulse.dependencies DISABLE TRIGGER joined;
+    INSERT INTO pulse.dependencies VALUES ('{running}', '{pending}');
+    UPDATE pulse.jobs SET waiting_on = 1, next_run_at = '9999-12-30Z' WHERE id = '{pending}'
 slots | running | goes by running | INSERT INTO pulse.limits (name) SELECT topic FROM pulse.jobs WHERE id = '{running}'
 slots | alone | only for the group g | INSERT INTO pulse.limits (name, group_key) VALUES ('alone', 'g')
 slots | running | counts from |

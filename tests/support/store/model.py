@@ -42,6 +42,8 @@ class ModelJob:
     last_error: str | None = None
     timeout_s: float | None = None
     expires_at: datetime | None = None
+    group_key: str | None = None
+    counted_by: str | None = None
 
     def is_over(self, now: datetime) -> bool:
         return self.expires_at is not None and self.expires_at <= now
@@ -75,8 +77,12 @@ class Model:
             ((-job.priority, topics.index(job.topic), job.next_run_at), job.id)
             for job in self.jobs.values()
             if job.status in WAITING and job.topic in topics and job.next_run_at <= now
-            if not self.is_paused(job.topic, now) and not job.is_over(now)
+            if not self.is_paused(job.topic, now) and not job.is_over(now) and not self.is_in_turn(job)
         )
+
+    def is_in_turn(self, job: ModelJob) -> bool:
+        """Whether it is claimed under a limit, or by the turn of its group: no plain claim takes it."""
+        return job.group_key is not None
 
     def is_paused(self, topic: str, _now: datetime) -> bool:
         return bool(self.paused & {"", topic})
@@ -92,6 +98,7 @@ class Model:
         for job, worker in zip(jobs, workers, strict=False):
             job.status, job.locked_by, job.attempts = "RUNNING", worker, job.attempts + 1
             job.started_at, job.lease_until, job.progress = now, now + timedelta(seconds=lease_s), None
+            job.counted_by = None
         return {job.id: job.locked_by or "" for job in jobs}
 
     def before(self, identity: bytes) -> tuple[object, ...] | None:
@@ -178,7 +185,9 @@ class Model:
             job.let_go("PENDING" if untried else "RETRYING")
             job.next_run_at = now + timedelta(seconds=delay_s)
         due_s = job.next_run_at.timestamp()
-        return Ended(job.id, job.attempts, job.status, job.topic, job.priority, delay_s, due_s, job.name)
+        return Ended(
+            job.id, job.attempts, job.status, job.topic, job.priority, delay_s, due_s, job.name, job.group_key
+        )  # fmt: skip
 
     def cancel(self, ids: Iterable[bytes], now: datetime) -> list[Canceled]:
         canceled = []

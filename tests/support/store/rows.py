@@ -13,10 +13,12 @@ from typing import Final
 from pulse.errors import ConflictError, StatementError
 from pulse.protocol import HandlerInfo, SubmittedJob
 from pulse.store.failures import UNIQUE_VIOLATION
+from pulse.store.limit_claims import Blocked
 from pulse.store.operators.jobs import ChangedJob
 from pulse.store.recovery.epochs import WENT_BACK, DatabaseState, Held, HostContact, Mark, NewEpoch
-from pulse.store.rows import Claim, Ending, EndingKind, Fence, Leased, Running, Wake, from_s
+from pulse.store.rows import Claim, Ending, EndingKind, Fence, Head, Leased, Level, Running, Wake, from_s
 from tests.support.store.epoch_rows import Ledger
+from tests.support.store.limit_rows import Limits, Seen, Start, choose
 from tests.support.store.model import WAITING, Key, Model, ModelJob
 
 MAX_ATTEMPTS: Final = 5
@@ -31,6 +33,7 @@ class Rows(Model):
     swept_at: datetime | None = None
     wait_until: datetime | None = None
     ledger: Ledger = field(default_factory=Ledger)
+    limits: Limits = field(default_factory=Limits)
 
     def _new(self, job: SubmittedJob, now: datetime, place: int) -> ModelJob:
         assert job.id is not None
@@ -41,7 +44,7 @@ class Rows(Model):
             job.id, job.topic or info.topic or "default", job.name, job.args, job.priority,
             job.max_attempts or info.max_attempts or MAX_ATTEMPTS, now,
             now + timedelta(seconds=job.delay_s or 0.0, microseconds=place),
-            timeout_s=job.timeout_s or info.timeout_s,
+            timeout_s=job.timeout_s or info.timeout_s, group_key=job.group_key,
         )  # fmt: skip
 
     def submit(self, jobs: Sequence[SubmittedJob], now: datetime) -> list[Wake]:
@@ -63,12 +66,16 @@ class Rows(Model):
         self.submit(jobs, now)
         open_ones = {topic for topic in topics if not self.is_paused(topic, now)}
         seat_of = {job.id: seat for job, seat in zip(jobs, seats, strict=False) if job.id is not None}
-        held = {one: seat for one, seat in seat_of.items() if self.jobs[one].topic in open_ones}
+        held = {
+            one: seat
+            for one, seat in seat_of.items()
+            if self.jobs[one].topic in open_ones and not self.is_in_turn(self.jobs[one])
+        }
         for one, seat in held.items():
             self.seated([one], [workers[seat]], lease_s, now)
         claims = [self._claimed(one, seat, self.jobs[one].next_run_at) for one, seat in held.items()]
         left = [self.jobs[one] for one in seat_of if one not in held]
-        return claims, [Wake(row.topic, row.priority, row.next_run_at.timestamp(), 1) for row in left]
+        return claims, [Wake(row.topic, row.priority, row.next_run_at.timestamp(), 1, row.group_key) for row in left]
 
     def submit_again(self, jobs: Sequence[SubmittedJob], now: datetime) -> list[Wake]:
         new = [self._new(job, now, place) for place, job in enumerate(jobs)]
@@ -80,12 +87,12 @@ class Rows(Model):
 
     def _insert(self, new: Sequence[ModelJob], now: datetime) -> list[Wake]:
         self.jobs.update((row.id, row) for row in new)
-        first: dict[tuple[str, int], float | None] = {}
+        first: dict[tuple[str, int, str | None], float | None] = {}
         for row in sorted(new, key=lambda one: one.next_run_at):
             due_s = row.next_run_at.timestamp() if row.next_run_at <= now + SOON else None
-            first.setdefault((row.topic, row.priority), due_s)
-        got = Counter((row.topic, row.priority) for row in new)
-        return [Wake(*level, due_s, got[level]) for level, due_s in first.items()]
+            first.setdefault((row.topic, row.priority, row.group_key), due_s)
+        got = Counter((row.topic, row.priority, row.group_key) for row in new)
+        return [Wake(*level[:2], due_s, got[level], level[2]) for level, due_s in first.items()]
 
     def claim(
         self,
@@ -101,6 +108,42 @@ class Rows(Model):
         skipped = set(locked)
         found = self.claimable(topics, now) if levels is None else self.claimable_from(levels, now)
         return self.take([one for _, one in found if one not in skipped][: len(seats)], workers, seats, lease_s, now)
+
+    def is_in_turn(self, job: ModelJob) -> bool:
+        return job.group_key is not None or self.limits.name_of(job.topic) is not None
+
+    def claim_limited(
+        self,
+        starts: Sequence[Start],
+        workers: Sequence[str],
+        seats: Sequence[int],
+        lease_s: float,
+        now: datetime,
+        *,
+        seen: Seen | None = None,
+        most: int | None = None,
+        locked: Iterable[bytes] = (),
+    ) -> tuple[list[Claim], list[Blocked]]:
+        """Claim where topics have limits or jobs have groups; *seen*: what the statement saw when it began."""
+        served = [one for one in starts if not self.is_paused(one[0].topic, now)]
+        rooms = list(self.limits.rooms(served, self.limits.look(self) if seen is None else seen, now))
+        chosen = choose(self, rooms, len(seats), most, set(locked), now)
+        claims = []
+        for one, seat in zip(chosen, seats, strict=False):
+            self.seated([one.job.id], [workers[seat]], lease_s, now)
+            one.job.counted_by = one.room.name
+            claims.append(self._claimed(one.job.id, seat, one.job.next_run_at))
+        self.limits.spend(chosen, now)
+        return claims, [blocked for room in rooms if (blocked := room.blocked()) is not None]
+
+    def find_levels(self, after: Level, most: int, now: datetime) -> list[Head]:
+        """The levels after *after* that have waiting jobs without a group."""
+        first: dict[Level, datetime] = {}
+        for job in self.jobs.values():
+            level = Level(job.topic, job.priority)
+            if job.status in WAITING and job.group_key is None and _place(level) > _place(after):
+                first[level] = min(first.get(level, job.next_run_at), job.next_run_at)
+        return [Head(one, first[one].timestamp(), first[one] <= now) for one in sorted(first, key=_place)[:most]]
 
     def take(
         self, due: Iterable[bytes], workers: Sequence[str], seats: Sequence[int], lease_s: float, now: datetime
@@ -186,7 +229,7 @@ class Rows(Model):
         return Claim(
             row.id, row.attempts, row.name, row.topic, row.args, row.timeout_s, row.priority, due_at.timestamp(),
             seat, row.uncharged, row.crashes, checkpoint=row.checkpoint,
-            previous=None if before is None else json.dumps(before),
+            previous=None if before is None else json.dumps(before), group_key=row.group_key,
         )  # fmt: skip
 
     def moved(
@@ -200,30 +243,27 @@ class Rows(Model):
         }
 
     def _wake(self, row: ModelJob) -> Wake:
-        return Wake(row.topic, row.priority, row.next_run_at.timestamp())
+        return Wake(row.topic, row.priority, row.next_run_at.timestamp(), group_key=row.group_key)
 
     def running(self) -> list[ModelJob]:
         return [self.jobs[one] for one, job in self.jobs.items() if job.status == "RUNNING"]
 
     def running_of(self, worker: str) -> dict[tuple[bytes, int], Running]:
         held = (row for row in self.running() if row.locked_by == worker)
-        return {(row.id, row.attempts): Running(row.name, row.topic, row.timeout_s) for row in held}
+        return {(row.id, row.attempts): _running(row) for row in held}
 
     def leases_of(self, workers: Sequence[str], now: datetime) -> dict[str, dict[tuple[bytes, int], Leased]]:
         """What each of *workers* holds, and for how long; those without jobs are missing."""
         held = {worker: [row for row in self.running() if row.locked_by == worker] for worker in workers}
         return {
-            worker: {
-                (row.id, row.attempts): Leased(row.name, row.topic, row.timeout_s, None, _left_s(row, now))
-                for row in rows
-            }
+            worker: {(row.id, row.attempts): Leased(*_running(row), _left_s(row, now)) for row in rows}
             for worker, rows in held.items()
             if rows
         }
 
     def named(self, ids: Sequence[bytes]) -> dict[bytes, Running]:
         rows = (self.jobs[one] for one in ids if one in self.jobs)
-        return {row.id: Running(row.name, row.topic, row.timeout_s) for row in rows}
+        return {row.id: _running(row) for row in rows}
 
     def running_workers(self) -> list[str]:
         return sorted({row.locked_by or "" for row in self.running()})
@@ -269,6 +309,14 @@ class Rows(Model):
             if name == host:
                 seen[boot] = max(at, seen.get(boot, at))
         return {boot: (now - at).total_seconds() for boot, at in seen.items()}
+
+
+def _place(level: Level) -> tuple[str, int]:
+    return level.topic, -level.priority
+
+
+def _running(row: ModelJob) -> Running:
+    return Running(row.name, row.topic, row.timeout_s, row.group_key)
 
 
 def _left_s(row: ModelJob, now: datetime) -> float:

@@ -14,7 +14,7 @@ from uuid import UUID
 
 from pulse_supervisor.postgres import binaries
 from tests.chaos.database import Own, Sql
-from tests.support.store import notify_queue
+from tests.support.admin import notify_queue
 from tests.support.systems.epoch_kit import Load, beside, overlaps, starts, twice
 from tests.support.systems.system import Body
 from tests.support.systems.system_kit import END_S, Pool, Whole, measured, since

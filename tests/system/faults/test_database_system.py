@@ -11,7 +11,7 @@ import asyncpg
 import pytest
 
 from pulse.common.ids import uuid7
-from tests.support.store.notify_queue import NotifyQueue
+from tests.support.admin.notify_queue import NotifyQueue
 from tests.support.systems.epoch_kit import Load
 from tests.support.systems.fault_kit import Trial, trial
 from tests.support.systems.system_kit import ACTORS

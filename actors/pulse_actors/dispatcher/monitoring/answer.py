@@ -224,6 +224,7 @@ def _depth_row(one: Depth) -> dict[str, object]:
         "unhandled": one.unhandled,
         "running": one.running,
         "oldest_s": one.oldest_s,
+        "waiting_for_jobs": one.waiting_for_jobs,
     }
 
 
@@ -249,6 +250,7 @@ def _others(rest: Iterable[Depth], count: int) -> dict[str, object]:
         "unhandled": sum(one.unhandled for one in some),
         "running": sum(one.running for one in some),
         "oldest_s": max(oldest, default=None),
+        "waiting_for_jobs": sum(one.waiting_for_jobs for one in some),
     }
 
 

@@ -14,6 +14,7 @@ from pulse import protocol
 from pulse.common.ids import hex_digits
 from pulse.errors import BadRequestError, ConflictError, NotFoundError, StatementError, UnavailableError
 from pulse.job import Status
+from pulse.store.operators.jobs import RestartedJob
 from pulse.store.operators.transaction import Acting
 from pulse.store.reading.jobs import STATUSES
 from pulse.store.reading.listing import JobFilter
@@ -26,6 +27,9 @@ from pulse_actors.dispatcher.writes.batcher import halve
 from pulse_actors.shared import identity as identities
 
 RELATIVES: Final = 100  # jobs that one waits for, and that wait for it, in the answer about that one
+GRAPH_JOBS: Final = 10_001  # of a graph in one answer, a tenth of a second of work; and dependencies between them
+GRAPH_EDGES: Final = 40_000
+DEPENDENTS: Final = 50_000  # that one request cancels or retries beside those that it names: seconds
 NOTED_IDS: Final = 100  # ids in an audit entry; larger requests have a filter, or the operator has the list
 SET_ASIDE: Final = "set_aside"  # why a job was not changed: the database refuses it; it is set aside
 SOON_S: Final = 1.0  # due times that differ by less than clocks do count as now
@@ -92,6 +96,14 @@ async def get_job(on: RequestContext, body: protocol.ById) -> Answer:
     return {"job": {**job, **relatives, "hosts": {host.id: host.name}}}
 
 
+async def graph_of_job(on: RequestContext, body: protocol.ById) -> Answer:
+    """The jobs that dependencies link with one, and how."""
+    jobs, edges = await on.services.store.dependencies.graph(body.id, GRAPH_JOBS, GRAPH_EDGES)
+    if len(jobs) == 1 and jobs[0]["name"] is None:
+        raise no_such("job", body.id)
+    return {"jobs": jobs, "edges": edges, "is_all": len(jobs) < GRAPH_JOBS and len(edges) < GRAPH_EDGES}
+
+
 async def list_parents(on: RequestContext, body: protocol.JobsParents) -> Answer:
     """A page of the jobs that one waits for, or has waited for, in the order of their ids."""
     store = on.services.store
@@ -119,9 +131,11 @@ async def why_job(on: RequestContext, body: protocol.ById) -> Answer:
     }
 
 
-async def cancel_jobs(on: RequestContext, body: protocol.ByIds) -> Answer:
+async def cancel_jobs(on: RequestContext, body: protocol.JobsWithDependents) -> Answer:
     """Cancel at once, and stop the handlers that run here; set aside jobs that the database refuses to change."""
     canceled, aside = list[Canceled](), set[bytes]()
+    dependents = await on.services.store.dependents(body.ids, DEPENDENTS + 1) if body.with_dependents else []
+    _check_number(dependents)
 
     async def cancel(ids: Sequence[bytes]) -> bool:
         try:
@@ -141,7 +155,7 @@ async def cancel_jobs(on: RequestContext, body: protocol.ByIds) -> Answer:
             canceled.extend(found)
         return True
 
-    await halve(body.ids, cancel)
+    await halve([*body.ids, *dependents], cancel)
     on.services.handout.forget((job.id, job.attempt) for job in canceled if job.worker is not None)
     for job in canceled:
         worker = None if job.worker is None else on.services.registry.get(job.worker)
@@ -152,17 +166,41 @@ async def cancel_jobs(on: RequestContext, body: protocol.ByIds) -> Answer:
     return await _done_and_refused(on, body.ids, {job.id for job in canceled}, aside=aside)
 
 
-async def retry_jobs(on: RequestContext, body: protocol.ByIds) -> Answer:
-    """Retry ended jobs with fresh budgets, but not while their last attempt is still held here."""
+def _check_number(dependents: Sequence[bytes]) -> None:
+    if len(dependents) > DEPENDENTS:
+        message = f"more than {DEPENDENTS} jobs depend on these; up to so many are allowed: name some of them"
+        raise BadRequestError(message)
+
+
+async def retry_jobs(on: RequestContext, body: protocol.JobsWithDependents) -> Answer:
+    """
+    Retry ended jobs with fresh budgets, but not while their last attempt is still held here.
+
+    Those that wait for them wait for them again, and so do those that were canceled because of them, if that is asked.
+    """
     held = await _held_here(on, body.ids)
     async with on.acting() as store:
-        retried = await store.retry([job for job in body.ids if job not in held])
+        named = await store.retry([job for job in body.ids if job not in held])
+        retried = await _with_relatives(store, named, with_dependents=body.with_dependents)
         await store.lift(list(retried))
         await _note(store, "jobs.retry", body, list(retried))
-    _wake(on, (one.wake for one in retried.values()))
+    _wake(on, (one.wake for one in retried.values() if one.wake is not None))
     answer = await _done_and_refused(on, body.ids, set(retried), conflicts=held)
     completed = [job for job, one in retried.items() if one.had_completed]
     return {**answer, "completed": completed} if completed else answer
+
+
+async def _with_relatives(
+    store: Acting, named: Mapping[bytes, RestartedJob], *, with_dependents: bool
+) -> Mapping[bytes, RestartedJob]:
+    """What was retried, with those that were canceled because of it; nothing has to be claimed of what is held."""
+    if not any(one.has_relatives for one in named.values()):
+        return named
+    prevented = await store.prevented([*named], DEPENDENTS + 1) if with_dependents else []
+    _check_number(prevented)
+    retried = {**named, **(await store.retry(prevented) if prevented else {})}
+    waits = await store.wait_again([*retried], prevented)
+    return {job: one._replace(wake=None) if waits[job] else one for job, one in retried.items() if job in waits}
 
 
 async def delete_jobs(on: RequestContext, body: protocol.ByIds) -> Answer:
@@ -257,7 +295,7 @@ async def _done_and_refused(
             return SET_ASIDE
         return ConflictError.code if job in conflicts else "invalid_transition"
 
-    answered = [job for job in dict.fromkeys(ids) if job in done]
+    answered = [job for job in dict.fromkeys([*ids, *sorted(done)]) if job in done]
     return {"done": answered, "refused": [[job, code(job)] for job in refused]}
 
 

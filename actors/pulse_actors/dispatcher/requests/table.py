@@ -248,6 +248,7 @@ REQUESTS: Final[Mapping[str, Handler]] = {
     "jobs.get": _handler(jobs.get_job),
     "jobs.parents": _handler(jobs.list_parents),
     "jobs.why": _handler(jobs.why_job),
+    "jobs.graph": _handler(jobs.graph_of_job),
     "jobs.cancel": _handler(jobs.cancel_jobs),
     "jobs.retry": _handler(jobs.retry_jobs),
     "jobs.delete": _handler(jobs.delete_jobs),

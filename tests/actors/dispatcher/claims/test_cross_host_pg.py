@@ -26,11 +26,11 @@ from pulse_actors.dispatcher.claims.work_signal import WorkSignal
 from pulse_actors.dispatcher.workers.registry import WorkerRegistry
 from pulse_actors.runtime.pg_listen import listen
 from tests.support.admin.doctor_kit import Patient, said
+from tests.support.admin.notify_queue import SETTINGS, NotifyQueue
 from tests.support.servers import postgres
 from tests.support.servers.postgres import Postgres, started
 from tests.support.store.claim_parts import claim_parts
 from tests.support.store.helpers import TOPIC, Patch, Sql, forge
-from tests.support.store.notify_queue import SETTINGS, NotifyQueue
 from tests.support.store.recovery_kit import DEADLINE_S, HOST, PAST, new_worker, running
 
 pytestmark = pytest.mark.heavy

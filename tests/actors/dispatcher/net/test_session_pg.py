@@ -190,7 +190,11 @@ async def test_nobody_looks_for_who_is_gone(lobby: Lobby, monkeypatch: Patch, ki
         return {}
 
     monkeypatch.setitem(cast("dict[str, Any]", REQUESTS), kind, answer)
-    body = {"jobs.list": protocol.JobsList(), "jobs.get": protocol.ById(bytes(16)), "jobs.cancel": protocol.ByIds([])}
+    body = {
+        "jobs.list": protocol.JobsList(),
+        "jobs.get": protocol.ById(bytes(16)),
+        "jobs.cancel": protocol.JobsWithDependents([]),
+    }
     for is_over in (False, True):
         peer_session, _ = lobby.peer_session()
         peer_session._connection = connection = PeerConnection(cast("Any", None), 2**20)

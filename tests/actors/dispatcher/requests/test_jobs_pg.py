@@ -10,7 +10,7 @@ from typing import Final, TypeAlias
 import pytest
 
 from pulse.errors import BadRequestError, ConflictError, NotFoundError
-from pulse.protocol import ById, ByIds, JobsChange, JobsFind, WorkerRequest
+from pulse.protocol import ById, JobsChange, JobsFind, JobsWithDependents, WorkerRequest
 from pulse.protocol.answers import JobInfo, part, read
 from pulse.store.rows import Claim
 from pulse.store.store import Store
@@ -35,7 +35,7 @@ from tests.support.store.recovery_kit import HOST, identity_of, new_worker
 
 pytestmark = pytest.mark.heavy
 
-Change: TypeAlias = Callable[[RequestContext, ByIds], Awaitable[Answer]]
+Change: TypeAlias = Callable[[RequestContext, JobsWithDependents], Awaitable[Answer]]
 
 PID: Final = os.getpid()
 ALIVE: Final = identity_of(PID)
@@ -49,7 +49,7 @@ def context(store: Store, connection: Sql) -> RequestContext:
 
 
 async def code(context: RequestContext, identity: bytes, change: Change = retry_jobs) -> str:
-    answer = await change(context, ByIds([identity]))
+    answer = await change(context, JobsWithDependents([identity]))
     if (answer["done"], answer["refused"]) == ([identity], []):
         return "done"
     refused = answer["refused"]
@@ -107,7 +107,7 @@ async def test_what_a_connected_worker_holds_decides(
 async def test_an_attempt_that_ended_by_a_result_is_nobodys(context: RequestContext, connection: Sql) -> None:
     """A completed job runs again, and the answer says that it had completed."""
     completed, dead = await forge(connection, "COMPLETED"), await forge(connection, "DEAD_LETTERED")
-    answer = await retry_jobs(context, ByIds([completed, dead]))
+    answer = await retry_jobs(context, JobsWithDependents([completed, dead]))
     assert answer == {"done": [completed, dead], "refused": [], "completed": [completed]}
 
 
@@ -123,7 +123,7 @@ async def test_ids_that_are_unknown_repeated_or_ended(context: RequestContext, c
     """Each id is answered once; an ended job is not canceled."""
     waiting, unknown = await forge(connection), new_id()
     ended = [await forge(connection, status) for status in TERMINAL]
-    answer = await cancel_jobs(context, ByIds([waiting, unknown, waiting, *ended]))
+    answer = await cancel_jobs(context, JobsWithDependents([waiting, unknown, waiting, *ended]))
     refused = [[unknown, "not_found"], *([one, "invalid_transition"] for one in ended)]
     assert answer == {"done": [waiting], "refused": refused}
     assert await code(context, unknown, delete_jobs) == "not_found"

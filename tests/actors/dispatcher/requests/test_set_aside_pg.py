@@ -12,7 +12,7 @@ import pytest
 from asyncpg.pgproto.pgproto import UUID
 
 from pulse.errors import StatementError
-from pulse.protocol import ById, ByIds, JobsList
+from pulse.protocol import ById, JobsList, JobsWithDependents
 from pulse.store.reading.damaged_jobs import _is_read, legible_job, legible_jobs
 from pulse.store.recovery.set_aside import SetAside, Suspect
 from pulse.store.rows import Level
@@ -62,14 +62,14 @@ async def test_what_cannot_be_canceled_is_set_aside(context: RequestContext, con
     """Others of the same request are canceled; the answer, the audit and `why` name this one, and the reason."""
     job = await corrupt(connection, status)
     others = [await forge(connection) for _ in range(4)]
-    answer = await cancel_jobs(context, ByIds([*others[:2], job, *others[2:]]))
+    answer = await cancel_jobs(context, JobsWithDependents([*others[:2], job, *others[2:]]))
     assert answer == {"done": others, "refused": [[job, "set_aside"]]}
     expected = (job, "infinity", 1, "XX001", "cancel_jobs", True)
     assert await aside(connection) == [expected]
     assert await connection.fetchval("SELECT status::text FROM pulse.jobs WHERE id = $1", job.hex()) == status
     noted = await connection.fetch("SELECT action, job_id, detail FROM pulse.audit WHERE action = 'jobs.set_aside'")
     assert [(row["job_id"].bytes, json.loads(row["detail"])) for row in noted] == [(job, {"sqlstate": "XX001"})]
-    await cancel_jobs(context, ByIds([job]))
+    await cancel_jobs(context, JobsWithDependents([job]))
     assert await aside(connection) == [(*expected[:2], 2, *expected[3:])]
     (reason,) = await reasons(context, job)
     assert (reason["code"], reason["details"]["sqlstate"], reason["details"]["for_good"]) == (
@@ -89,7 +89,7 @@ async def test_what_is_set_aside_by_itself_is_tried_again(context: RequestContex
     await connection.execute(SET_ASIDE, job.hex())
     (reason,) = await reasons(context, job)
     assert reason["text"].endswith("the database refuses claim_jobs: no (SQLSTATE P0001). It is tried again by itself.")
-    await cancel_jobs(context, ByIds([job]))
+    await cancel_jobs(context, JobsWithDependents([job]))
     assert await aside(connection) == [(job, "infinity", 2, "XX001", "cancel_jobs", True)]
 
 
@@ -108,7 +108,7 @@ async def test_what_is_set_aside_can_be_deleted(context: RequestContext, connect
         await connection.execute(
             "INSERT INTO pulse.attempts (job_id, attempt, outcome) VALUES ($1, 7, 'error')", one.hex()
         )
-    assert await delete_jobs(context, ByIds([job])) == {"done": [job], "refused": []}
+    assert await delete_jobs(context, JobsWithDependents([job])) == {"done": [job], "refused": []}
     assert [row["id"].bytes for row in await connection.fetch("SELECT id FROM pulse.jobs")] == [other]
     assert [one[0] for one in await aside(connection)] == [other]
     assert [row["job_id"].bytes for row in await connection.fetch("SELECT job_id FROM pulse.attempts")] == [other]
@@ -125,13 +125,16 @@ async def test_what_can_be_changed_again_is_set_aside_no_more(
         await connection.execute(SET_ASIDE, one.hex())
     await connection.execute("UPDATE pulse.set_aside SET next_try_at = 'infinity'")
     change = cancel_jobs if status == "PENDING" else retry_jobs
-    assert await change(context, ByIds([job])) == {"done": [job], "refused": []}
+    assert await change(context, JobsWithDependents([job])) == {"done": [job], "refused": []}
     assert [one[0] for one in await aside(connection)] == [other]
 
 
 async def test_what_is_not_set_aside_is_not_deleted(context: RequestContext, connection: Sql) -> None:
     job = await corrupt(connection)
-    assert await delete_jobs(context, ByIds([job])) == {"done": [], "refused": [[job, "invalid_transition"]]}
+    assert await delete_jobs(context, JobsWithDependents([job])) == {
+        "done": [],
+        "refused": [[job, "invalid_transition"]],
+    }
 
 
 async def test_an_error_that_is_nobodys_sets_nobody_aside(context: RequestContext, connection: Sql) -> None:
@@ -140,7 +143,7 @@ async def test_an_error_that_is_nobodys_sets_nobody_aside(context: RequestContex
     await connection.execute("ALTER TABLE pulse.attempts RENAME TO lost")
     try:
         with pytest.raises(StatementError, match="42P01"):
-            await cancel_jobs(context, ByIds([job]))
+            await cancel_jobs(context, JobsWithDependents([job]))
     finally:
         await connection.execute("ALTER TABLE pulse.lost RENAME TO attempts")
     assert await aside(connection) == []

@@ -41,7 +41,7 @@ async def test_no_topic_has_a_shorter_lease_than_the_server(lease_s: float) -> N
 
 
 async def test_what_changed_nothing_is_not_noted() -> None:
-    await jobs._note(cast("Acting", None), "jobs.cancel", protocol.ByIds([JOB]), [])
+    await jobs._note(cast("Acting", None), "jobs.cancel", protocol.JobsWithDependents([JOB]), [])
 
 
 async def test_a_worker_without_a_stack_to_show() -> None:

@@ -56,6 +56,8 @@ def test_numbers_that_print_as_megabytes(args: str, expected: str | None) -> Non
     ({"expires_in_s": 1.0, "delay_s": 1.0}, "expires_in_s is 1; more than delay_s, 1, is allowed"),
     ({"unique_until": "end"}, "unique_until or on_conflict is given; they are allowed with unique only"),
     ({"on_conflict": "skip"}, "unique_until or on_conflict is given; they are allowed with unique only"),
+    ({"on_failure": "run"}, "on_failure is given; it is allowed with after only"),
+    ({"after": [], "on_failure": "run"}, "on_failure is given; it is allowed with after only"),
     ({"expires_at": 3e9, "run_at": 4e9}, "expires_at is 3000000000; more than run_at, 4000000000, is allowed"),
 ], ids=itertools.count())  # fmt: skip
 def test_a_bad_job_is_named_with_what_is_allowed(fields: dict[str, Any], said: str) -> None:

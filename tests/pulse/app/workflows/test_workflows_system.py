@@ -24,6 +24,7 @@ KEY: Final = "YSBrZXkgb2YgYSB0ZXN0OiB0aGlydHktdHdvIGJ5dGU="
 codec: Final = FernetCodec(KEY)
 app: Final = pulse.App(codec=codec)
 PARTS: Final = 3
+MANY: Final = 10_000  # as many as one job may wait for
 WITHIN_S: Final = 60.0
 
 
@@ -61,6 +62,11 @@ def isolated(ctx: pulse.Context) -> list[Any]:
 @app.handler("isolated_async", isolate=True)
 async def isolated_async(ctx: pulse.Context) -> list[Any]:
     return _found(await ctx.parents())
+
+
+@app.handler("adds_up")
+async def adds_up(ctx: pulse.Context) -> int:
+    return sum([parent.result_as(dict[str, int])["number"] async for parent in ctx.parents()])
 
 
 @app.handler("grows", max_attempts=1)
@@ -198,3 +204,13 @@ def test_steps_in_a_batch(pulse_server: PulseServer, tmp_path: Path) -> None:
     pulse_server.run_until_idle(timeout_s=WITHIN_S)
     said = "a handler of batches cannot sleep: all jobs of its call would"
     assert [client.get(one).result for one in ids] == [["CHARGE", said]] * 2
+
+
+@pytest.mark.rest
+def test_ten_thousand_parents(pulse_server: PulseServer) -> None:
+    """One frame takes them, and their child reads them page by page."""
+    client = pulse_server.client
+    *parts, child = client.submit_batch([pulse.call(part, number) for number in range(MANY)], then=pulse.call(adds_up))
+    pulse_server.run_until_idle(timeout_s=2 * WITHIN_S)
+    assert len(parts) == MANY
+    assert client.result(child, int, timeout_s=WITHIN_S) == sum(range(MANY))

@@ -11,8 +11,9 @@ from uuid import UUID
 import click
 import msgspec
 import pytest
+from click.testing import CliRunner
 
-from pulse.cli.jobs import bulk
+from pulse.cli.jobs import bulk, change
 from pulse.client.client import Client
 from pulse.errors import ForbiddenError, PulseError
 from pulse.ops.bulk import ACTIONS
@@ -90,6 +91,25 @@ def test_what_is_named_is_changed(monkeypatch: pytest.MonkeyPatch, capsys: pytes
     bulk.change(CANCEL, FEW, {}, bulk.BulkOptions(dry_run=False, yes=False, as_json=False))
     assert capsys.readouterr().out == "".join(f"canceled {UUID(bytes=one)}\n" for one in FEW)
     assert server.answers == 0
+
+
+@pytest.mark.parametrize("command", [change.cancel, change.retry])
+def test_with_dependents(command: click.Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are done, too, and nothing is left; options that choose jobs take none along."""
+    asked: list[Mapping[str, Any]] = []
+
+    class Server(Wearying):
+        def request(self, _kind: str, body: Mapping[str, Any], *, repeatable: bool) -> Mapping[str, object]:
+            assert not repeatable
+            asked.append(body)
+            return {"done": [*body["ids"], *IDS[5:8]], "refused": []}
+
+    monkeypatch.setattr(bulk, "current_server", lambda: Server(1))
+    done = CliRunner().invoke(command, ["--with-dependents", str(UUID(bytes=FEW[0]))])
+    assert (done.exit_code, done.output.count("\n")) == (0, 4)
+    assert asked == [{"with_dependents": True, "ids": FEW[:1]}]
+    done = CliRunner().invoke(command, ["--with-dependents", "--topic", "t"])
+    assert (done.exit_code, "--with-dependents is allowed with ids only" in done.output) == (2, True)
 
 
 def test_a_no_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
 from uuid import UUID
 
 import pytest
 
 from pulse.cli.jobs.story import story
-from pulse.protocol.answers import AttemptInfo, JobInfo
+from pulse.protocol.answers import HELD_S, AttemptInfo, JobInfo
 
 NOW_S = 1_900_000_000.0
 
@@ -31,3 +32,17 @@ def test_how_an_attempt_ended(attempt: AttemptInfo, lines: list[str]) -> None:
     """One that never began has no number, no worker and no charge."""
     job = JobInfo(UUID(int=7).bytes, status="CANCELED", attempts=1, history=[attempt])
     assert ["".join(cell.text for cell in line[1:]) for line in story(job, NOW_S)] == lines
+
+
+@pytest.mark.parametrize(("columns", "said"), [
+    ({"waiting_on": 2, "next_run_at": NOW_S - 5}, "waits for 2 other jobs to end"),
+    ({"waiting_on": 1, "next_run_at": 2e9}, "waits for 1 other job to end, not before 2033-05-18T03:33:20Z"),
+    ({"waiting_on": 1, "next_run_at": HELD_S}, "waits for 1 other job to end"),
+    ({"waiting_on": 0, "next_run_at": NOW_S + 5}, "due in 5 s"),
+    ({"next_run_at": HELD_S}, "held back behind an earlier job of its schedule"),
+])  # fmt: skip
+def test_what_a_job_waits_for(columns: dict[str, Any], said: str) -> None:
+    """A time that means nothing is not shown."""
+    job = JobInfo(UUID(int=7).bytes, status="PENDING", **columns)
+    (line,) = story(job, NOW_S)
+    assert line[-1].text.strip() == said

@@ -22,6 +22,16 @@ def test_options_of_a_key_need_one(words: list[str]) -> None:
     assert (done.exit_code, "are allowed with --unique only" in done.output) == (2, True)
 
 
+@pytest.mark.parametrize(("words", "said"), [
+    (["--on-failure", "run"], "--on-failure is allowed with --after only"),
+    (["--after", "x"], "Invalid value for '--after'"),
+    (["--after", "0190163d-8694-739b-aea5-966c26f8ad90", "--on-failure", "skip"], "'skip' is not one of"),
+])  # fmt: skip
+def test_what_to_wait_for(words: list[str], said: str) -> None:
+    done = CliRunner().invoke(submit, ["merge", *words])
+    assert (done.exit_code, said in done.output) == (2, True), done.output
+
+
 @pytest.mark.parametrize("words", [
     ["--delay", "1", "--at", "2030-01-01T00:00"], ["--expires-in", "1", "--expires-at", "2030-01-01T00:00"],
 ])  # fmt: skip

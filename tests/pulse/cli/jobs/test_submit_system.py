@@ -44,6 +44,11 @@ class TestSubmit:
             "delay_s": 1.5,
         }  # fmt: skip
 
+    def test_jobs_to_wait_for(self, server: FakeDispatcher) -> None:
+        assert pulse(server.directory, f"ctl submit merge --after {JOB} --after {JOB} --on-failure run").code == 0
+        ((body,),) = ([*asked["jobs"]] for asked in server.bodies("submit"))  # type: ignore[misc]
+        assert (body["after"], body["on_failure"]) == ([answers.JOB_ID.bytes] * 2, "run")
+
     def test_an_id_of_ones_own(self, server: FakeDispatcher) -> None:
         done = pulse(server.directory, f"ctl submit resize --id {JOB} --at 2030-01-01T00:00 --json")
         assert done.document == {"ids": [JOB]}

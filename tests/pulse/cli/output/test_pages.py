@@ -24,11 +24,13 @@ from pulse.ops.doctor.running import findings, processes
 from pulse.ops.job_text import outcome_of
 from pulse.ops.status import merge
 from pulse.protocol.answers import (
+    HELD_S,
     AttemptInfo,
     Gate,
     JobInfo,
     JobPageAnswer,
     PauseInfo,
+    RelatedJob,
     StatusAnswer,
     Worker,
     read,
@@ -247,6 +249,26 @@ class TestJobs:
         shown = {label: cell.text for label, cell in facts(job(unique_key="k\n", **columns), NOW_S)}
         assert shown["unique key"] == f"k\\n ({text})"
         assert not {"unique key", "group"} & dict(facts(job(status="PENDING"), NOW_S)).keys()
+
+    def test_its_relatives(self) -> None:
+        """A few of each, those that were deleted too, with their status in its colour."""
+        parents = [RelatedJob(bytes([one]) * 16, f"p{one}", "RUNNING", "run") for one in range(11)]
+        children = [RelatedJob(b"c" * 16), RelatedJob(b"d" * 16, "\x1b[31m", "CANCELED", "run")]
+        shown = job(
+            waiting_on=11, next_run_at=NOW_S, parents=parents, parents_total=30, children=children, children_total=2
+        )
+        lines = [(label, cell.text) for label, cell in facts(shown, NOW_S)]
+        assert "due" not in dict(lines)
+        place = lines.index(("after", f"{UUID(bytes=bytes(16))}  RUNNING  p0, even if that fails"))
+        assert lines[place + 10] == ("", "and 20 more")
+        assert lines[place + 11 :] == [
+            ("then", f"{UUID(bytes=b'c' * 16)}  deleted"), ("", f"{UUID(bytes=b'd' * 16)}  CANCELED  \\x1b[31m"),
+        ]  # fmt: skip
+        assert [cell.style for _, cell in facts(shown, NOW_S)][place] == "bold blue"
+
+    def test_what_is_held_by_a_schedule_has_no_due_time(self) -> None:
+        assert "due" not in dict(facts(job(next_run_at=HELD_S), NOW_S))
+        assert "due" in dict(facts(job(next_run_at=NOW_S), NOW_S))
 
     def test_its_group(self) -> None:
         shown = {label: cell.text for label, cell in facts(job(status="PENDING", group_key="g\n"), NOW_S)}

@@ -220,6 +220,23 @@ async def test_what_waits_and_what_runs_is_counted(store: Store, connection: Sql
     assert {one[:6] for one in sampled.topics} == {one[:6] for one in wanted if one.waiting}
 
 
+async def test_jobs_that_wait_for_others_are_counted(store: Store, connection: Sql) -> None:
+    """They are scheduled; by topic, in a sample as well, and where topics have no row of their own."""
+    for topic in "ab":
+        parent = await connection.fetchval("SELECT pulse.submit('n', topic => $1)", topic)
+        for _ in range(2):
+            await connection.execute("SELECT pulse.submit('n', topic => $1, after => $2)", topic, [parent])
+    far = at(10 * 365 * 86400)  # nobody waits for so long that this is due
+    for topics in ("ab", "a"):
+        for found in (
+            await store.depths.count(len(topics), now=far),
+            await store.depths.sample(len(topics), [], now=far),
+        ):
+            assert found is not None
+            told = [(one.topic, one.ready, one.scheduled, one.waiting_for_jobs) for one in found.topics]
+            assert told == [(name, 1, 2, 2) for name in ("a", "b" if topics == "ab" else None)]
+
+
 async def test_nothing_waits(store: Store) -> None:
     assert await store.depths.read(10, [], now=NOW) == counts.Depths((), is_exact=True, now_s=NOW.timestamp())
     assert await store.depths.sample(10, [], now=NOW) == counts.Depths((), is_exact=False, now_s=NOW.timestamp())

@@ -130,10 +130,19 @@ async def _jobs(connection: Sql, count: int, **columns: Any) -> list[bytes]:
 
 @pytest.mark.parametrize("ageing_s", [None, {TOPIC: 10.0}])
 async def test_no_job_takes_two_seats(store: Store, connection: Sql, ageing_s: dict[str, float] | None) -> None:
-    """As many jobs as there are seats, the oldest first, whichever way they are read."""
-    await store.limits.set(TOPIC, {})
+    """As many jobs as there are seats, the oldest first, whichever way they are read; nor does one take two tokens."""
+    await store.limits.set(TOPIC, {"rate": 9.0})
+    await forge(connection, "RUNNING", next_run_at=at(-999))
     jobs = await _jobs(connection, 5)
     assert await _claims(store, PLAIN, limit=4, ageing_s=ageing_s) == (jobs[:4], [])
+    assert await _claims(store, PLAIN, limit=4, ageing_s=ageing_s) == (jobs[4:], [])
+    assert await connection.fetchval("SELECT tokens FROM pulse.limits WHERE name = $1", TOPIC) == 4.0
+
+
+async def test_what_another_limit_gives_to_groups_counts_there_alone(store: Store, connection: Sql) -> None:
+    await store.limits.set("another", {"group_concurrency": 0})
+    jobs = [await forge(connection, group_key="g")]
+    assert await _claims(store, GroupLevel(TOPIC, "g", 0)) == (jobs, [])
 
 
 async def test_what_no_claim_takes_where_jobs_age(store: Store, connection: Sql) -> None:

@@ -84,6 +84,17 @@ async def test_one_claims_at_a_time(store: Store, connection: Sql, own_database:
     assert len((await _claim(store.limited, PLAIN))[0]) == 2
 
 
+async def test_limits_do_not_keep_each_other_busy(store: Store, connection: Sql) -> None:
+    """A claim that has not committed yet locks the row of its own limit alone."""
+    for topic in (TOPIC, "u"):
+        await store.limits.set(topic, {"concurrency": 1})
+        await forge(connection, topic=topic, next_run_at=at(-3e8))
+    async with connection.transaction():
+        first, _ = await _claim(LimitClaims(Held(connection), lambda: None), PLAIN)
+        second, _ = await _claim(store.limited, GroupLevel("u", None, 0))
+    assert [one.topic for one in (*first, *second)] == [TOPIC, "u"]
+
+
 @pytest.mark.parametrize("kind", [EndingKind.ERROR, EndingKind.RELEASED, EndingKind.SNOOZED, EndingKind.DISCARDED])
 async def test_an_end_meanwhile_is_not_seen_yet(
     store: Store, connection: Sql, own_database: str, kind: EndingKind

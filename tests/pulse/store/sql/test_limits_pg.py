@@ -51,9 +51,9 @@ async def test_a_claim_opens_the_lease(store: Store, connection: Sql, group: str
         connection, status, attempts=3, uncharged=1, crashes=1, group_key=group, progress="1", priority=4,
         checkpoint="7", traceparent="00-" + 32 * "a" + "-" + 16 * "b" + "-01",
     )  # fmt: skip
-    await connection.execute(
-        "INSERT INTO pulse.attempts (job_id, attempt, outcome) VALUES ($1, 3, 'error')", identity.hex()
-    )
+    another = await forge(connection, "COMPLETED")
+    history = "INSERT INTO pulse.attempts (job_id, attempt, outcome) VALUES ($1, 2, 'error'), ($2, 3, 'crashed')"
+    await connection.execute(history, identity.hex(), another.hex())
     [one], blocked = await claim(store, level(group, 4), seconds=5)
     assert blocked == []
     assert one == Claim(
@@ -64,7 +64,7 @@ async def test_a_claim_opens_the_lease(store: Store, connection: Sql, group: str
     row = await read(connection, identity)
     assert (row["status"], row["started_at"], row["lease_until"]) == ("RUNNING", at(5), at(5 + LEASE_S))
     assert (row["locked_by"], row["attempts"], row["progress"]) == (WORKER, 4, None)
-    [marks] = await connection.fetch("SELECT counted_by, run_after FROM pulse.jobs")
+    [marks] = await connection.fetch("SELECT counted_by, run_after FROM pulse.jobs WHERE status = 'RUNNING'")
     assert tuple(marks) == (TOPIC, None)
 
 
@@ -110,6 +110,16 @@ async def test_a_limit_in_all_holds_over_groups_and_topics(store: Store, connect
     assert len(await claimed(store, *levels)) == 3
     assert [one.of_limit for one in (await claim(store, *levels))[1]] == [True] * 4
     assert [one["running"] for one in await store.limits.page(9)] == [3]
+
+
+@pytest.mark.parametrize("other", ["a", "z"])
+async def test_what_another_limit_counts_takes_no_slot(store: Store, connection: Sql, other: str) -> None:
+    """Neither that, nor when it started, is read with the slots of this one."""
+    await store.limits.set(TOPIC, {"concurrency": 1})
+    await forge(connection, "RUNNING", topic=other, counted_by=other, started_at=at(-5))
+    jobs = [await forge(connection)]
+    assert await claimed(store) == jobs
+    assert await connection.fetchval("SELECT oldest_at FROM pulse.limits WHERE name = $1", TOPIC) == NOW
 
 
 async def test_a_lowered_limit_stops_nothing_and_starts_nothing(store: Store, connection: Sql) -> None:

@@ -238,9 +238,9 @@ async def test_retention_walks_the_primary_key(planned: Planned, mode: str) -> N
     [window] = scans_of_jobs(subplan(plan, "walked"))
     assert (window["Node Type"] in {"Index Scan", "Index Only Scan"}, window["Index Name"]) == (True, "jobs_pkey")
     assert "id >= " in window["Index Cond"]
-    [gone] = scans_of_jobs(subplan(plan, "gone"))
-    assert (gone["Node Type"], gone["Index Name"]) == ("Index Scan", "jobs_pkey")
-    assert BY_ID.search(gone["Index Cond"])
+    gone = scans_of_jobs(subplan(plan, "gone"))
+    assert [(scan["Node Type"], scan["Index Name"]) for scan in gone] == [("Index Scan", "jobs_pkey")] * 2
+    assert sorted(bool(BY_ID.search(scan["Index Cond"])) for scan in gone) == [False, True]  # False: who waits for it
     [history] = [x for x in nodes(plan) if x.get("Relation Name") == "attempts" and "Scan" in x["Node Type"]]
     assert (history["Node Type"], history["Index Name"]) == ("Index Scan", "attempts_pkey")
 

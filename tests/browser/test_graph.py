@@ -1,0 +1,73 @@
+"""A graph of jobs in a real browser: its drawing, the pages of its jobs, and changes of a job with its dependents."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+import pulse
+from tests.browser.kit import axe
+from tests.support.systems.system_kit import Whole
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.patient, pytest.mark.rest]
+PHONE: Final[Any] = {"width": 360, "height": 740}
+WIDE: Final[Any] = {"width": 1280, "height": 800}
+
+
+@pytest.fixture(scope="module")
+def client(whole: Whole) -> Iterator[pulse.Client]:
+    with pulse.Client(whole.path) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def graph(client: pulse.Client) -> tuple[str, str]:
+    """The first and the last of six jobs; the last one runs whatever becomes of the others."""
+    first, beside = (client.submit("mark", {}, topic="nightly", delay_s=86400) for _ in range(2))
+    parts = [client.submit("nap", {"seconds": 0}, topic="nightly", after=[first]) for _ in range(3)]
+    last = client.submit("mark", {}, topic="nightly", after=[*parts, beside], on_failure="run")
+    return str(first), str(last)
+
+
+def test_each_page(visit: Callable[..., Page], graph: tuple[str, str], picture: Callable[..., None]) -> None:
+    """Clean for those who cannot see it, in light and dark; and fits a phone."""
+    first, last = graph
+    page = visit(color_scheme="light", viewport=WIDE)
+    for path, name in ((f"/jobs/{first}", "parent"), (f"/jobs/{last}", "child"), (f"/jobs/{last}/graph", "graph")):
+        page.goto(path)
+        picture(page, f"95-{name}-light")
+        assert axe(page) == [], path
+        page.emulate_media(color_scheme="dark")
+        picture(page, f"95-{name}-dark")
+        assert axe(page, "color-contrast") == [], path
+        page.emulate_media(color_scheme="light")
+        page.set_viewport_size(PHONE)
+        picture(page, f"95-{name}-phone")
+        assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"], path
+        page.set_viewport_size(WIDE)
+
+
+def test_it_is_canceled_and_taken_back(
+    visit: Callable[..., Page], client: pulse.Client, graph: tuple[str, str]
+) -> None:
+    """From a job to its graph, to another job there; and that with all that wait for it."""
+    first, last = graph
+    page = visit()
+    page.goto(f"/jobs/{last}")
+    assert "waits for 4 other jobs to end" in page.locator(".line").inner_text()
+    assert "9999" not in page.locator("main").inner_text()
+    page.click("#to-graph")
+    assert "6 jobs and 7 dependencies" in page.locator("main").inner_text()
+    page.locator(f".graph a[href='/jobs/{first}']").click()
+    page.wait_for_url(f"**/jobs/{first}")
+    page.click("#do-cancel-all")
+    page.locator(".flash", has_text="5 jobs canceled").first.wait_for()
+    assert client.get(last).status == "CANCELED"
+    page.click("text=Undo: retry them")
+    page.locator(".flash", has_text="Undone").first.wait_for()
+    assert client.get(last).waiting_on == 4
