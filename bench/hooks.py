@@ -12,8 +12,9 @@ import pulse
 from bench.results import Sample
 from bench.stage import Stage
 from pulse.app.outcome import Outcome
-from pulse.app.parents import ParentPage
 from pulse.app.transactions.fence import FencePhase
+from pulse.app.workflows.parents import ParentPage
+from pulse.app.workflows.receipt import Receipt
 from pulse.protocol import Assignment
 from pulse.worker.execution.attempt import Attempt
 from pulse.worker.execution.runner import make_runner
@@ -78,7 +79,8 @@ class _Owner:
     def progressed(self, attempt: Attempt, text: str) -> None:
         """Nobody reports here."""
 
-    checkpointed = progressed
+    def checkpointed(self, attempt: Attempt, text: str, receipt: Receipt | None = None) -> None:
+        """Nobody saves here."""
 
     def read_parents(self, attempt: Attempt, after: str | None) -> ParentPage:
         """Nobody asks here."""

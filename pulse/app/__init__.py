@@ -8,9 +8,9 @@ For authors of handlers: the app, its handlers, their context, and how an attemp
 - hooks: what an app calls around its handlers
 - outcome: turns what a handler returned or raised into a result for the server
 - parameters: checks the args of a job against the handler's parameters, and converts them by their annotations
-- parents: `ctx.parents()`: the jobs that the job of a handler has waited for
 - retry_on: decides from the handler's `retry_on` whether an exception is retried, and when
 - schedule: schedules that an app declares in code
 - tracing: OpenTelemetry spans from the submit of a job to each of its attempts
 - transactions: `ctx.transaction`: transactions of handlers that commit only while the attempt holds its job
+- workflows: `ctx.parents`, `ctx.step` and `ctx.sleep`, for handlers that are part of a workflow, or are one
 """

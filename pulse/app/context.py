@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 from uuid import UUID, uuid5
 
-from pulse.app.parents import ParentPage, Parents
 from pulse.app.transactions.fence import AttemptFence
+from pulse.app.workflows.parents import ParentPage, Parents
+from pulse.app.workflows.receipt import Receipt, Sent
+from pulse.app.workflows.steps import Steps, fitting
 from pulse.common import json_text
 from pulse.common.json_text import JsonValue
-from pulse.errors import HandlerError, NoHandlerError, TooLargeError, TransactionError
+from pulse.errors import HandlerError, NoHandlerError, StaleAttemptError, TransactionError
 from pulse.security.codec import Codec, seal
 
 if TYPE_CHECKING:
@@ -24,7 +27,6 @@ __all__ = ["CURRENT", "BatchJob", "Context", "Previous", "current"]
 ArgsT = TypeVar("ArgsT")
 
 PROGRESS_MAX_BYTES: Final = 16 * 1024  # it travels in every heartbeat
-CHECKPOINT_MAX_BYTES: Final = 1024 * 1024  # small resumable state, not the work itself
 RESULT_MAX_BYTES: Final = 4 * 1024 * 1024  # as of a returned one
 
 
@@ -59,6 +61,10 @@ class Link(Protocol):
         """Keep this JSON text for the next attempt."""
         ...
 
+    def save(self, text: str) -> Receipt:
+        """The same; the receipt says when the server has it."""
+        ...
+
     def parents(self, after: str | None) -> ParentPage:
         """A page of the jobs that the job has waited for; blocks."""
         ...
@@ -88,25 +94,15 @@ class _LocalLink:
 
     def checkpoint(self, text: str) -> None: ...
 
+    def save(self, text: str) -> Receipt:
+        del text
+        receipt = Receipt()
+        receipt.settle()
+        return receipt
+
     def parents(self, after: str | None) -> ParentPage:
         del after
         return (), None
-
-
-class Sent:
-    """
-    Done already; may be awaited or not, so that one method serves ``async def`` and plain ``def``.
-
-    Awaiting it lets other tasks run and lets a cancellation come through: a handler that reports its progress can be
-    stopped there.
-    """
-
-    __slots__ = ()
-
-    def __await__(self) -> Generator[Any, Any, None]:
-        from anyio.lowlevel import checkpoint
-
-        return checkpoint().__await__()
 
 
 _SENT: Final = Sent()
@@ -123,6 +119,7 @@ class Previous:
         worker: Identity of the worker that ran it.
         progress: The last progress that it reported.
         checkpoint: The last checkpoint that it saved with ``ctx.checkpoint``.
+        steps: What the steps that have finished returned, by their names.
     """
 
     outcome: str | None = None
@@ -130,6 +127,7 @@ class Previous:
     worker: str | None = None
     progress: JsonValue = None
     checkpoint: JsonValue = None
+    steps: Mapping[str, JsonValue] = field(default_factory=dict[str, JsonValue])
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -160,6 +158,11 @@ class Context:
     link: Link = field(default_factory=_LocalLink, repr=False)
     codec: Codec | None = field(default=None, repr=False)
     batch: tuple[BatchJob[Any], ...] = field(default=(), repr=False)
+    steps: Steps = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """The steps of a context that was made by hand."""
+        object.__setattr__(self, "steps", steps_of(self.attempt, self.name, self.previous, self.codec))
 
     @property
     def worker(self) -> str | None:
@@ -214,11 +217,57 @@ class Context:
             ValueError: *data* is not JSON.
             TooLargeError: It is more than 1 MiB.
         """
-        text = _json("checkpoint", data, CHECKPOINT_MAX_BYTES)
-        if self.codec is not None:
-            text = _fitting("checkpoint", seal(self.codec, self.name, text), CHECKPOINT_MAX_BYTES)
-        self.link.checkpoint(text)
+        self.steps.checkpoint(data, self.link.checkpoint)
         return _SENT
+
+    def step(self, name: str, function: Callable[..., Any], /, *args: object, **kwargs: object) -> Any:  # noqa: ANN401
+        """
+        Call *function*, and remember its result for the attempts after this one: they get that, and do not call it.
+
+        Call it with ``await`` in ``async def`` handlers, where an async *function* is awaited and a plain one runs in a
+        thread; without in plain ``def`` ones. It returns when the server has the result, in JSON. If the attempt dies
+        before, the next one calls *function* again: at least once.
+
+        Args:
+            name: Of the step; each one of the handler has its own.
+            function: Called with the other arguments.
+
+        Raises:
+            HandlerError: The name is not allowed or was used, or this is the context of a batch.
+            StaleAttemptError: The attempt no longer holds its job.
+            TooLargeError: All steps with the checkpoint are more than 1 MiB.
+            ValueError: The result is not JSON.
+        """
+        self._check_step()
+        return self.steps.step(self.link.save, name, partial(function, *args, **kwargs))
+
+    def sleep(self, seconds: float = 0.0, *, hours: float = 0.0, days: float = 0.0, name: str | None = None) -> Any:  # noqa: ANN401
+        """
+        End this attempt, uncharged, and go on here in another one, so much later. Nothing is held meanwhile.
+
+        Call it with ``await`` in ``async def`` handlers and without in plain ``def`` ones. What it raises through the
+        handler is no ``Exception``: a bare ``except`` must let it pass. The next attempt begins at the beginning, but
+        for the steps that have finished.
+
+        Args:
+            seconds: How long, together with the others.
+            hours: The same in hours.
+            days: The same in days.
+            name: Of this sleep. Without one they are counted, in the order in which the handler comes to them.
+
+        Raises:
+            HandlerError: The handler takes batches, or the name was used.
+            StaleAttemptError: The attempt no longer holds its job.
+            ValueError: That is negative, or more than 1e9 seconds.
+        """
+        self._check_step()
+        return self.steps.sleep(self.link.save, seconds + 3600.0 * (hours + 24.0 * days), name)
+
+    def _check_step(self) -> None:
+        if self.batch:
+            raise HandlerError("a batch has no steps: each job of it has its own, job.ctx.step")
+        if self.link.lease_lost:
+            raise StaleAttemptError("this attempt no longer holds its job: it begins no step")
 
     def parents(self) -> Parents:
         """
@@ -291,7 +340,7 @@ class Context:
             raise ValueError(f"result is not JSON: {error}") from None
         if self.codec is not None:
             text = seal(self.codec, self.name, text)
-        self._fence().put(_fitting("result", text, RESULT_MAX_BYTES))
+        self._fence().put(fitting("result", text, RESULT_MAX_BYTES))
         return _SENT
 
     def _fence(self) -> AttemptFence:
@@ -374,16 +423,24 @@ def current() -> Context:
     return attempt.context
 
 
+def steps_of(
+    attempt: int, name: str, previous: Previous | None, codec: Codec | None, why_awake: str | None = None
+) -> Steps:
+    """The steps of an attempt, as those before have left them."""
+    before = previous or Previous()
+    return Steps(
+        attempt,
+        before.steps,
+        before.checkpoint,
+        was_asleep=before.outcome == "snoozed",
+        seal=str if codec is None else partial(seal, codec, name),
+        why_awake=why_awake,
+    )
+
+
 def _json(what: str, value: object, max_bytes: int) -> str:
     try:
         text = json_text.dumps(value)
     except ValueError as error:
         raise ValueError(f"{what} is not JSON: {error}") from None
-    return _fitting(what, text, max_bytes)
-
-
-def _fitting(what: str, text: str, max_bytes: int) -> str:
-    size = len(text) if text.isascii() else len(text.encode())
-    if size > max_bytes:
-        raise TooLargeError(f"{what} has {size} bytes; at most {max_bytes} are allowed")
-    return text
+    return fitting(what, text, max_bytes)

@@ -17,6 +17,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias, cast
 from uuid import UUID
 
 from pulse.app.parameters import ArgumentError
+from pulse.app.workflows.steps import Asleep
 from pulse.common import json_text
 from pulse.common.text import cut_middle
 from pulse.errors import ResultError
@@ -243,6 +244,8 @@ def _classify_error(error: BaseException) -> Outcome:
             return Outcome("discard", clean_text(_text(error)) or "discarded by the handler")
         case ArgumentError():  # no try would change that
             return Outcome("discard", clean_text(f"the handler does not take these args: {error}"))
+        case Asleep():
+            return Outcome("snooze", float(error.seconds))
         case RetryAfter():
             return Outcome("retry", (float(error.seconds), clean_text(_text(error))))
         case _:

@@ -209,12 +209,14 @@ class BeatAnswer(Struct, frozen=True):
 
     Attributes:
         lost: Its attempts that this worker no longer holds.
-        kept: Whether its progress is stored; else it must be sent again.
+        kept: Whether its progress or checkpoints are stored; else they must be sent again.
+        dropped: Its attempts whose checkpoints cannot be stored.
 
     """
 
     lost: list[JobRef]
     kept: bool = True
+    dropped: list[JobRef] = []
 
 
 class StopOrder(Struct, frozen=True, array_like=True):

@@ -266,13 +266,13 @@ class MemoryQueue:
         extra: dict[str, object] = {"tries": number - info.uncharged}
         if info.history:
             last = info.history[-1]
-            checkpoints = job.recording.checkpoints
+            stored = job.recording.stored
             extra["previous"] = {
                 "outcome": last.outcome,
                 "reason": last.error,
                 "worker": last.worker,
                 "progress": last.progress,
-                "checkpoint": json_text.dumps(checkpoints[-1]) if checkpoints else None,
+                "checkpoint": None if stored is None else json_text.dumps(stored),
             }
         packed = {key: msgspec.Raw(msgspec.msgpack.encode(value)) for key, value in extra.items()}
         assignment = Assignment(

@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from pulse.app.context import Context
-from pulse.app.parents import ParentPage
 from pulse.app.transactions.fence import AttemptFence
+from pulse.app.workflows.parents import ParentPage
+from pulse.app.workflows.receipt import Receipt
+from pulse.app.workflows.steps import split
 from pulse.common import json_text
 from pulse.common.ids import uuid7
 from pulse.common.json_text import JsonValue
@@ -24,6 +26,7 @@ class Recording:
     Attributes:
         progress_reports: Each value of ``ctx.progress``, the oldest first.
         checkpoints: Each value of ``ctx.checkpoint``; encrypted ones as they are.
+        stored: What the next attempt finds: the newest checkpoint, and what the steps returned.
         cancelled: What ``ctx.cancelled`` says; may be set.
         lease_lost: What ``ctx.lease_lost`` says; may be set.
         fence: What ``ctx.transaction`` asks, and what it has come to.
@@ -36,6 +39,7 @@ class Recording:
         self.fence: AttemptFence | None = AttemptFence("", holds=lambda: not self.lease_lost)
         self.progress_reports: list[JsonValue] = []
         self.checkpoints: list[JsonValue] = []
+        self.stored: JsonValue = None
         self.parent_jobs: Sequence[Job] = ()
         self.cancelled = False
         self.lease_lost = False
@@ -54,7 +58,16 @@ class Recording:
 
     def checkpoint(self, text: str) -> None:
         """Keep a checkpoint."""
-        self.checkpoints.append(json_text.loads(text))
+        self.stored = json_text.loads(text)
+        self.checkpoints.append(split(self.stored)[1])
+
+    def save(self, text: str) -> Receipt:
+        """Keep what the steps returned."""
+        receipt = Receipt()
+        if not self.lease_lost:
+            self.stored = json_text.loads(text)
+        receipt.settle("lost" if self.lease_lost else "kept")
+        return receipt
 
     def parents(self, after: str | None) -> ParentPage:
         """The jobs in ``parent_jobs``."""

@@ -22,6 +22,8 @@ from pulse.app.hooks.middleware import wrapped
 from pulse.app.hooks.registry import Hooks
 from pulse.app.outcome import Outcome
 from pulse.app.transactions.fence import FencePhase
+from pulse.app.workflows.receipt import plain
+from pulse.app.workflows.steps import Asleep
 from pulse.client.records import job_page
 from pulse.client.sealing import open_answer
 from pulse.errors import InlineError
@@ -130,7 +132,7 @@ class InlineRunner:
         try:
             arguments = _arguments(called, handler, self.values)
             return None if arguments is None else call_plain(called, handler, arguments)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - any is the handler's
+        except (Exception, SystemExit, Asleep) as error:  # noqa: BLE001 - any is the handler's
             return error
 
     async def _call(self, called: Called, handler: Handler, call: Any) -> object:  # noqa: ANN401 - one of those below
@@ -145,7 +147,7 @@ class InlineRunner:
                 if scope.cancel_called:
                     for attempt in attempts:
                         attempt.stop("timeout")
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - of a lifespan
+        except (Exception, SystemExit, Asleep) as error:  # noqa: BLE001 - of a lifespan
             value = error
         return value
 
@@ -229,12 +231,13 @@ async def _caught(called: Called, handler: Handler, values: Mapping[Any, Any], p
         if handler.layers is not None:
             call = wrapped(call, called.context, handler.layers.in_loop)
         return await call()
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - as in _call_plain
+    except (Exception, SystemExit, Asleep) as error:  # noqa: BLE001 - as in _call_plain
         return error
 
 
 async def _call_directly(called: Called, handler: Handler, **arguments: object) -> object:
-    return call_plain(called, handler, arguments)
+    with plain():
+        return call_plain(called, handler, arguments)
 
 
 async def _call_in_thread(called: Called, handler: Handler, **arguments: object) -> object:

@@ -13,9 +13,10 @@ from anyio.abc import TaskGroup
 
 from pulse.app.app import App
 from pulse.app.outcome import Outcome
-from pulse.app.parents import ParentPage
 from pulse.app.tracing import for_attempts
 from pulse.app.transactions.fence import FencePhase
+from pulse.app.workflows.parents import ParentPage
+from pulse.app.workflows.receipt import Receipt
 from pulse.protocol import Drain
 from pulse.system import log_sink, processes
 from pulse.system.failure_log import FailedAttempt, FailureLog, Log
@@ -157,10 +158,10 @@ class Service:
         attempt.progress, attempt.told_s = text, time.monotonic()
         self._soon()
 
-    def checkpointed(self, attempt: Attempt, text: str) -> None:
-        """The handler saved a checkpoint."""
+    def checkpointed(self, attempt: Attempt, text: str, receipt: Receipt | None = None) -> None:
+        """The handler saved a checkpoint; *receipt* is settled when the server has it."""
         attempt.told_s = time.monotonic()
-        self._ledger.checkpoints.save(attempt, text)
+        self._ledger.checkpoints.save(attempt, text, receipt)
         self._soon()
 
     def read_parents(self, attempt: Attempt, after: str | None) -> ParentPage:

@@ -30,7 +30,7 @@ SELECT uuid_send(t.id) AS id, t.attempts, t.locked_by FROM target t JOIN changed
 -- name: retry_jobs :many
 -- What:    an operator's retry, with fresh budgets; attempts is not reset, so no two claims share a number. An expiry that is over
 --          is dropped: the operator wants the job started. In a sequence it has its place again. While jobs that it waits for have
---          not ended, it waits for them again. The run of a completed job goes into the history. It takes no unique key, since another job may have it: the key stays to be seen, and keeps nothing away.
+--          not ended, it waits for them again. The run of a completed job goes into the history; one that had not completed keeps its finished steps. It takes no unique key, since another job may have it: the key stays to be seen, and keeps nothing away.
 --          From/to: COMPLETED, DEAD_LETTERED, CANCELED -> PENDING
 -- Args:    $1 ids uuid[], $2 now
 -- Guard:   status, locked in id order first and tested again in the UPDATE.   Returns: id, topic, priority, due time (Unix), group, whether it had completed, whether it waited for others or others for it.
@@ -48,7 +48,8 @@ SET status = 'PENDING', uncharged = j.attempts, crashes = 0, completed_at = NULL
     next_run_at = CASE WHEN j.waiting_on > 0 THEN '9999-12-30 00:00+00'
                        WHEN j.run_after IS NULL OR j.next_run_at = '9999-12-30 00:00+00' THEN coalesce($2, clock_timestamp()) ELSE j.next_run_at END,
     run_after = CASE WHEN j.waiting_on > 0 THEN coalesce($2, clock_timestamp()) END,
-    result = NULL, progress = NULL, checkpoint = NULL, ran_by = NULL, unique_until = NULL,
+    result = NULL, progress = NULL, ran_by = NULL, unique_until = NULL,
+    checkpoint = CASE WHEN t.status <> 'COMPLETED' AND j.checkpoint -> '$steps' IS NOT NULL THEN j.checkpoint - 'checkpoint' END,
     expires_at = CASE WHEN j.expires_at > coalesce($2, clock_timestamp()) THEN j.expires_at END
 FROM target t WHERE j.id = t.id AND j.status::text IN ('COMPLETED', 'DEAD_LETTERED', 'CANCELED')
 RETURNING uuid_send(j.id) AS id, j.topic, j.priority, date_part('epoch', j.next_run_at) AS due_s, j.group_key, t.status = 'COMPLETED' AS had_completed,

@@ -7,6 +7,7 @@ One attempt: the handler, its deadlines, its stack.
 - failure_hooks: calls the hooks of an app for an attempt that failed
 - late_endings: logs how handlers end that have completed their jobs themselves
 - parents: asks the server for the jobs that a job has waited for
+- previous: how the attempt before this one ended, as the server tells it
 - runner: calls handlers: async ones as tasks, plain ones in threads
 - stacks: shows where a handler is: its coroutines, its threads
 - wakeup: wakes a waiting task, from the loop, a thread or a signal handler

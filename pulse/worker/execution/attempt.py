@@ -15,17 +15,19 @@ from uuid import UUID
 
 import msgspec
 
-from pulse.app.context import CURRENT, Context, Link, Previous
+from pulse.app.context import CURRENT, Context, Link, Previous, steps_of
 from pulse.app.handler import Handler
 from pulse.app.outcome import DONE, RELEASED, Discard, Outcome, RetryAfter, classify, stalled, timed_out
 from pulse.app.retry_on import retried
 from pulse.app.transactions.fence import AttemptFence, FencePhase
+from pulse.app.workflows.steps import Steps
 from pulse.common import json_text
 from pulse.common.json_text import JsonValue
 from pulse.logs import LOGGED
 from pulse.protocol import Assignment
-from pulse.security.codec import BY, UnreadableError, seal, unseal
+from pulse.security.codec import BY, Codec, UnreadableError, seal, unseal
 from pulse.worker.execution.late_endings import note_late
+from pulse.worker.execution.previous import previous_from
 
 if TYPE_CHECKING:
     from pulse.worker.execution.batch import BatchCall
@@ -47,6 +49,8 @@ __all__ = [
 Pair: TypeAlias = "tuple[bytes, int]"
 StopReason: TypeAlias = Literal["canceled", "lost", "timeout", "stalled", "drain"]
 HUNG: Final = frozenset({"timeout", "stalled"})  # reasons for which people want to see the stack
+_MAKING: Final = threading.Lock()
+_NO_SLEEP: Final = "a handler of batches cannot sleep: all jobs of its call would"
 _NO_ARGS: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
@@ -130,6 +134,7 @@ class Attempt(HandlerCall):
 
     __slots__ = (
         "_context",
+        "_steps",
         "args",
         "batch",
         "called_s",
@@ -156,6 +161,7 @@ class Attempt(HandlerCall):
     told_s: float  # these are set only where needed: hardly any job does
     called_s: float
     _context: Context
+    _steps: Steps
     make_link: Callable[[Attempt], Link]  # set when the handler is called
 
     def __init__(self, job: Assignment, handler: Handler | None, now_s: float) -> None:
@@ -260,7 +266,7 @@ class Attempt(HandlerCall):
             note_late(self.job.name, value)
             return DONE
         ending = self._ending(value)
-        codec = None if self.handler is None else self.handler.codec
+        codec = self._codec
         if codec is None or ending.outcome != "ok" or not isinstance(ending.detail, str):
             return ending
         try:
@@ -277,6 +283,10 @@ class Attempt(HandlerCall):
             return retried(retry_on, value, ending, self.tries())
         # It was interrupted, and ended: with the cancellation itself, or with an error of its own.
         return self.interrupted(value if isinstance(value, Exception) else None)
+
+    @property
+    def _codec(self) -> Codec | None:
+        return None if self.handler is None else self.handler.codec
 
     def interrupted(self, error: Exception | None = None) -> Outcome:
         """The outcome of a stopped attempt; *error*: what the handler raised."""
@@ -311,22 +321,17 @@ class Attempt(HandlerCall):
             UnreadableError: Its checkpoint is encrypted with a key that is missing here.
         """
         raw = (self.job.extra or {}).get("previous")
-        found = None if raw is None else _decode(raw)
-        if not isinstance(found, dict):
-            return None
-        return Previous(
-            outcome=_text(found.get("outcome")),
-            reason=_text(found.get("reason")),
-            worker=_text(found.get("worker")),
-            progress=_json(found.get("progress")),
-            checkpoint=self._opened(_json(found.get("checkpoint"))),
-        )
+        return None if raw is None else previous_from(_decode(raw), self._codec, self.job.name)
 
-    def _opened(self, checkpoint: JsonValue) -> JsonValue:
-        try:
-            return unseal(None if self.handler is None else self.handler.codec, self.job.name, checkpoint)
-        except UnreadableError as error:
-            raise UnreadableError(f"the checkpoint is {error}") from None
+    def steps(self) -> Steps:
+        """Its steps: the same in every thread that asks."""
+        with _MAKING:
+            try:
+                return self._steps
+            except AttributeError:
+                job, why = self.job, None if self.batch is None else _NO_SLEEP
+                self._steps = made = steps_of(job.attempt, job.name, self.context.previous, self._codec, why)
+                return made
 
 
 def arguments_for(attempt: Attempt, handler: Handler, values: Mapping[Any, Any]) -> dict[str, Any]:
@@ -404,6 +409,7 @@ _FIELDS: Final[Mapping[str, Callable[[Attempt], object]]] = {
     "args": lambda attempt: MappingProxyType(attempt.args),
     "link": lambda attempt: attempt.make_link(attempt),
     "batch": lambda _: (),
+    "steps": Attempt.steps,
     "codec": lambda attempt: None if attempt.handler is None else attempt.handler.codec,
 }
 
@@ -429,14 +435,3 @@ def _decode(raw: msgspec.Raw) -> JsonValue:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None  # additions of a newer server must not stop an older worker
     return value
-
-
-def _text(value: JsonValue) -> str | None:
-    return value if isinstance(value, str) else None
-
-
-def _json(value: JsonValue) -> JsonValue:
-    try:
-        return json_text.loads(value) if isinstance(value, str) else None
-    except ValueError:
-        return None  # as in _decode

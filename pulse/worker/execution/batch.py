@@ -165,5 +165,8 @@ class _BatchLink:
     def checkpoint(self, text: str) -> NoReturn:  # noqa: ARG002 - as Link has it
         raise HandlerError("a batch has no checkpoint: each job of it has its own, job.ctx.checkpoint")
 
+    def save(self, text: str) -> NoReturn:
+        self.checkpoint(text)
+
     def parents(self, after: str | None) -> NoReturn:  # noqa: ARG002 - as Link has it
         raise HandlerError("a batch has no parents: each job of it has its own, job.ctx.parents")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from typing import Final
 
-from pulse.app.parents import ParentPage
+from pulse.app.workflows.parents import ParentPage
 from pulse.client.client import Client
 from pulse.security.codec import Codec
 from pulse.worker.execution.attempt import Attempt

@@ -24,9 +24,10 @@ from pulse.app.context import CURRENT
 from pulse.app.handler import Handler
 from pulse.app.hooks.middleware import Layers, wrapped
 from pulse.app.outcome import RELEASED, Outcome
-from pulse.app.parents import ParentPage
 from pulse.app.tracing import Tracing
 from pulse.app.transactions.fence import AttemptFence, FencePhase
+from pulse.app.workflows.parents import ParentPage
+from pulse.app.workflows.receipt import Receipt
 from pulse.logs import LOGGED
 from pulse.worker.execution.attempt import Attempt, arguments_for
 from pulse.worker.execution.batch import BatchCall, Called, called_by
@@ -56,8 +57,8 @@ class AttemptOwner(Protocol):
     def progressed(self, attempt: Attempt, text: str) -> None:
         """The handler reported progress."""
 
-    def checkpointed(self, attempt: Attempt, text: str) -> None:
-        """The handler saved a checkpoint."""
+    def checkpointed(self, attempt: Attempt, text: str, receipt: Receipt | None = None) -> None:
+        """The handler saved a checkpoint; *receipt* is settled when the server has it."""
 
     def read_parents(self, attempt: Attempt, after: str | None) -> ParentPage:
         """The handler asks for a page of the jobs that its job has waited for; blocks."""
@@ -439,6 +440,11 @@ class _AttemptLink:
 
     def checkpoint(self, text: str) -> None:
         self._owner.checkpointed(self._attempt, text)
+
+    def save(self, text: str) -> Receipt:
+        receipt = Receipt()
+        self._owner.checkpointed(self._attempt, text, receipt)
+        return receipt
 
     def parents(self, after: str | None) -> ParentPage:
         return self._owner.read_parents(self._attempt, after)

@@ -26,9 +26,10 @@ from pulse.app.app import App
 from pulse.app.handler import Handler
 from pulse.app.hooks.lifespan import StartupError, running
 from pulse.app.outcome import Outcome
-from pulse.app.parents import ParentPage
 from pulse.app.tracing import for_cell
 from pulse.app.transactions.fence import AttemptFence, FencePhase
+from pulse.app.workflows.parents import ParentPage
+from pulse.app.workflows.receipt import Receipt
 from pulse.system import log_sink, processes
 from pulse.worker.execution import stacks
 from pulse.worker.execution.attempt import HUNG, Attempt, Phase, arguments_for
@@ -44,6 +45,7 @@ from pulse.worker.isolation.messages import (
     CellProgress,
     CellReader,
     CellResult,
+    CellSaved,
     CellStack,
     Interrupt,
     Lease,
@@ -112,6 +114,7 @@ class CellProcess:
         self._reader: CellReader[ToCell] = CellReader(to_cell)
         self._sending = threading.Lock()  # threads of the handler may report progress
         self._reading = threading.Lock()
+        self._receipts: dict[int, Receipt] = {}  # of checkpoints that the server may not have yet
         self._lease_lost = False
         self.identity: str | None = None
         self._tracing = for_cell()
@@ -166,9 +169,12 @@ class CellProcess:
         attempt.keep_progress(text)
         self._send(frame(CellProgress(text)))
 
-    def checkpointed(self, attempt: Attempt, text: str) -> None:  # noqa: ARG002 - there is but one
-        """The handler saved a checkpoint."""
-        self._send(frame(CellCheckpoint(text)))
+    def checkpointed(self, attempt: Attempt, text: str, receipt: Receipt | None = None) -> None:  # noqa: ARG002
+        """The handler saved a checkpoint; *receipt* is settled when the server has it."""
+        number = None if receipt is None else id(receipt)
+        if receipt is not None:
+            self._receipts[id(receipt)] = receipt
+        self._send(frame(CellCheckpoint(text, number)))
 
     def read_parents(self, attempt: Attempt, after: str | None) -> ParentPage:
         """The handler asks for a page of the jobs that its job has waited for: this process asks the server itself."""
@@ -178,7 +184,22 @@ class CellProcess:
 
     def look(self) -> None:
         """Handle what has arrived, without waiting for more."""
-        with self._reading, contextlib.suppress(BlockingIOError):
+        if not self._reading.acquire(blocking=False):
+            return  # another thread is at it
+        try:
+            self._read()
+        finally:
+            self._reading.release()
+
+    def listen(self, receipt: Receipt) -> None:
+        """Handle what arrives until *receipt* is settled, where no loop does that."""
+        with self._reading:
+            while not receipt.is_settled:
+                self._poll(select.POLLIN)
+                self._read()
+
+    def _read(self) -> None:
+        with contextlib.suppress(BlockingIOError):
             data = self._channel.recv(_RECEIVE_BYTES, socket.MSG_DONTWAIT)
             if not data:
                 _leave(BROKEN)  # nobody would receive the result
@@ -252,6 +273,10 @@ class CellProcess:
                 if order.reason in HUNG and (where := stacks.waits_at(attempt)):
                     self._send(frame(CellStack(where)))
                 interrupt(attempt)
+            case CellSaved():
+                receipt = self._receipts.pop(order.number, None)
+                if receipt is not None:
+                    receipt.settle(order.kept)
             case _:
                 pass
 
@@ -274,10 +299,13 @@ class CellProcess:
         try:
             return self._channel.send(data)
         except BlockingIOError:  # libuv makes every descriptor that it polls non-blocking
-            poll = select.poll()
-            poll.register(self._channel, select.POLLOUT)
-            poll.poll()
+            self._poll(select.POLLOUT)
             return 0
+
+    def _poll(self, event: int) -> None:
+        poll = select.poll()
+        poll.register(self._channel, event)
+        poll.poll()
 
 
 class _PlainLink:
@@ -316,6 +344,12 @@ class _PlainLink:
     def checkpoint(self, text: str) -> None:
         """Keep this JSON text for the next attempt."""
         self._cell.checkpointed(self._attempt, text)
+
+    def save(self, text: str) -> Receipt:
+        """The same; the receipt says when the server has it."""
+        receipt = Receipt(self._cell.listen)
+        self._cell.checkpointed(self._attempt, text, receipt)
+        return receipt
 
     def parents(self, after: str | None) -> ParentPage:
         """A page of the jobs that the job has waited for."""

@@ -13,6 +13,7 @@ import msgspec
 
 from pulse.app.outcome import OutcomeName
 from pulse.app.transactions.fence import FencePhase
+from pulse.app.workflows.receipt import Kept
 from pulse.protocol import Assignment
 from pulse.worker.execution.attempt import StopReason
 
@@ -27,6 +28,7 @@ __all__ = [
     "CellReader",
     "CellRefused",
     "CellResult",
+    "CellSaved",
     "CellStack",
     "Failed",
     "Fork",
@@ -112,6 +114,13 @@ class Lease(_Message, frozen=True):
     lost: bool
 
 
+class CellSaved(_Message, frozen=True):
+    """To a cell: what became of the checkpoint of that number."""
+
+    number: int
+    kept: Kept
+
+
 class Begun(_Message, frozen=True):
     """From a cell: the handler is called next."""
 
@@ -123,9 +132,10 @@ class CellProgress(_Message, frozen=True, tag="Progress"):
 
 
 class CellCheckpoint(_Message, frozen=True, tag="Saved"):
-    """From a cell: state for the next attempt, as JSON text."""
+    """From a cell: state for the next attempt, as JSON text. With a *number* the cell waits until the server has it."""
 
     text: str
+    number: int | None = None
 
 
 class CellFence(_Message, frozen=True):
@@ -148,7 +158,7 @@ class CellResult(_Message, frozen=True, tag="Result"):
 
 
 FromZygote: TypeAlias = Ready | Failed | Forked | CellRefused | CellEnded
-ToCell: TypeAlias = CellJob | Interrupt | Lease
+ToCell: TypeAlias = CellJob | Interrupt | Lease | CellSaved
 FromCell: TypeAlias = Begun | CellProgress | CellCheckpoint | CellFence | CellStack | CellResult
 
 MessageT = TypeVar("MessageT")

@@ -15,6 +15,7 @@ import anyio
 
 from pulse.app.outcome import DONE, RELEASED, Detail, Outcome
 from pulse.app.tracing import Spans, with_parent
+from pulse.app.workflows.receipt import Kept, Receipt
 from pulse.system import processes
 from pulse.system.failure_log import Log
 from pulse.worker.execution import stacks
@@ -31,6 +32,7 @@ from pulse.worker.isolation.messages import (
     CellProgress,
     CellReader,
     CellResult,
+    CellSaved,
     CellStack,
     FromCell,
     Interrupt,
@@ -242,7 +244,7 @@ class CellRun:
             case CellProgress():
                 self._owner.progressed(attempt, message.text)
             case CellCheckpoint():
-                self._owner.checkpointed(attempt, message.text)
+                self._owner.checkpointed(attempt, message.text, self._receipt(message.number))
             case CellFence():
                 attempt.fenced_apart(message.phase)
             case CellStack():
@@ -252,6 +254,19 @@ class CellRun:
                 self._told.set()
             case _:
                 pass
+
+    def _receipt(self, number: int | None) -> Receipt | None:
+        """Tells the cell what became of its checkpoint *number*."""
+        if number is None:
+            return None
+
+        def tell(kept: Kept) -> None:
+            with contextlib.suppress(OSError):  # it has ended; else a few bytes, which it waits for
+                self._channel.send(frame(CellSaved(number, kept)))
+
+        receipt = Receipt()
+        receipt.on_settled(tell)
+        return receipt
 
     def _hear_out(self) -> None:
         """Read what is left in the socket. Its end may never come, if a child of the cell holds it open."""

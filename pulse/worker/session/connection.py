@@ -285,9 +285,10 @@ class Connection:
             if answer.kept:
                 sheet.answered()
             self._owner.beat_answered(sheet.made_s)
-        self._ledger.checkpoints_answered(number)
         for ref in answer.lost:
             self._owner.stop(ref.pair, "lost")
+        dropped = {ref.pair for ref in answer.dropped}
+        self._ledger.checkpoints_answered(number, kept=answer.kept, dropped=dropped)  # after it knows which are lost
 
     def _take_stop(self, order: StopOrder) -> None:
         pair = (order.id, order.attempt)

@@ -18,7 +18,7 @@ takes one place, like a single attempt. Batches and other attempts take turns.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
@@ -296,9 +296,10 @@ class Ledger:
         """The checkpoints for frame *number*, as many as fit into *max_bytes*; empty when there are none."""
         return self.checkpoints.take(number, max_bytes) if self.checkpoints.new else []
 
-    def checkpoints_answered(self, number: int) -> None:
-        """The server has those of frame *number*."""
-        self._saved(self.checkpoints.answered(number))
+    def checkpoints_answered(self, number: int, *, kept: bool = True, dropped: Collection[Pair] = ()) -> None:
+        """The server has those of frame *number*, but for *dropped* ones; those that are not *kept* are sent again."""
+        some = self.checkpoints
+        self._saved(some.answered(number, dropped) if kept else some.refused(number, passing=True))
 
     def _saved(self, attempts: Iterable[Attempt]) -> None:
         """The checkpoints of these are settled: their results may be sent."""

@@ -11,7 +11,8 @@ import pytest
 import pulse
 from pulse import Context
 from pulse.app.context import current
-from pulse.app.parents import ParentPage
+from pulse.app.workflows.parents import ParentPage
+from pulse.app.workflows.receipt import Receipt
 from pulse.errors import HandlerError, NoHandlerError, TooLargeError, TransactionError
 
 pytestmark = pytest.mark.anyio
@@ -36,6 +37,12 @@ class Heard:
 
     def checkpoint(self, text: str) -> None:
         self.said.append(("checkpoint", text))
+
+    def save(self, text: str) -> Receipt:
+        self.said.append(("save", text))
+        receipt = Receipt()
+        receipt.settle()
+        return receipt
 
     def parents(self, after: str | None) -> ParentPage:
         """Three, on two pages."""

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from pulse.app.app import App
 from pulse.app.context import Context
-from pulse.app.parents import ParentPage
+from pulse.app.workflows.parents import ParentPage
+from pulse.app.workflows.receipt import Receipt
 from pulse.client.async_client import connect
 from pulse.client.records import JobPage, SchedulePage
 from pulse.client.requests import submit
@@ -199,6 +200,9 @@ class Kept:
         self.told.append(text)
 
     checkpoint = progress
+
+    def save(self, text: str) -> Receipt:
+        raise NotImplementedError
 
     def parents(self, after: str | None) -> ParentPage:
         raise NotImplementedError

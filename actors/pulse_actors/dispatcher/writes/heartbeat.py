@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from functools import partial
+from typing import Final, NamedTuple
 
 import structlog
 
@@ -53,6 +54,27 @@ class PendingHeartbeat:
     at_s: float
     settled: Callable[[], None] = nothing_reserved
     kept: bool = True
+
+
+class UnwrittenCheckpoints(NamedTuple):
+    """
+    Checkpoints that were not stored, by their attempts.
+
+    Attributes:
+        locked: They must be sent again: another session has locked their rows.
+        dropped: PostgreSQL does not take them.
+    """
+
+    locked: set[Pair]
+    dropped: set[Pair]
+
+    def tell(self, body: dict[str, object], renewals: Sequence[Renewal]) -> None:
+        """Put into the answer what concerns these."""
+        pairs = {(one.id, one.attempt) for one in renewals}
+        if pairs & self.locked:
+            body["kept"] = False
+        if dropped := pairs & self.dropped:
+            body["dropped"] = sorted(dropped)
 
 
 class SessionLookup:
@@ -118,10 +140,14 @@ class HeartbeatWriter:
                 worker.contact.extend(at_s)
 
     async def _save(self, beats: Sequence[PendingHeartbeat]) -> None:
-        await self._answer(beats, self._keep)
+        unsaved = UnwrittenCheckpoints(set(), set())
+        await self._answer(beats, partial(self._keep, unsaved), unsaved)
 
     async def _answer(
-        self, beats: Sequence[PendingHeartbeat], write: Callable[[Sequence[Renewal]], Awaitable[set[Pair]]]
+        self,
+        beats: Sequence[PendingHeartbeat],
+        write: Callable[[Sequence[Renewal]], Awaitable[set[Pair]]],
+        unsaved: UnwrittenCheckpoints | None = None,
     ) -> list[tuple[str, float]]:
         """Write *beats* and answer each; returns the workers of the written ones, and when each arrived."""
         try:
@@ -144,7 +170,10 @@ class HeartbeatWriter:
             missed = {*lost} - done
             if missed:
                 log.info("leases_lost", worker=renewals[0].worker, count=len(missed))
-            beat.link.send("beat", beat.request, {"lost": lost} if beat.kept else {"lost": lost, "kept": False})
+            body: dict[str, object] = {"lost": lost} if beat.kept else {"lost": lost, "kept": False}
+            if unsaved is not None:
+                unsaved.tell(body, renewals)
+            beat.link.send("beat", beat.request, body)
             beat.settled()
             answered.append((renewals[0].worker if renewals else beat.worker, beat.at_s))
         return answered
@@ -190,7 +219,8 @@ class HeartbeatWriter:
         rows = [one if comes_back(one.progress) else _without_progress(one) for one in renewals]
         return extended | _pairs(await write_merged(self._store, rows, together, alone))
 
-    async def _keep(self, checkpoints: Sequence[Renewal]) -> set[Pair]:
+    async def _keep(self, unsaved: UnwrittenCheckpoints, checkpoints: Sequence[Renewal]) -> set[Pair]:
+        """Returns the attempts that still hold their jobs; adds to *unsaved* those whose checkpoint is not stored."""
         kept: set[Pair] = set()
 
         async def together(some: Sequence[Renewal]) -> None:
@@ -199,6 +229,7 @@ class HeartbeatWriter:
         def drop(bad: Renewal) -> None:
             log.warning("checkpoint_not_storable", worker=bad.worker)
             kept.add((bad.id, bad.attempt))  # its worker has not lost it
+            unsaved.dropped.add((bad.id, bad.attempt))
 
         async def alone(bad: Renewal, _error: StatementError) -> None:
             drop(bad)
@@ -209,7 +240,9 @@ class HeartbeatWriter:
                 rows.append(one)
             else:
                 drop(one)
-        return kept | _pairs(await write_merged(self._store, rows, together, alone))
+        left = await write_merged(self._store, rows, together, alone)
+        unsaved.locked.update(_pairs([row for row in left if row.error is None]))
+        return kept | _pairs(left)
 
 
 def _without_progress(bad: Renewal) -> Renewal:

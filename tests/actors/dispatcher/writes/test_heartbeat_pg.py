@@ -20,7 +20,7 @@ from pulse_actors.dispatcher.writes.batcher import ROW_BYTES
 from pulse_actors.dispatcher.writes.heartbeat import HeartbeatWriter, PendingHeartbeat, _weight, may_speak_for
 from pulse_actors.shared import identity as identities
 from pulse_actors.shared.identity import Host
-from tests.support.store.helpers import Patch, Sql, forge, new_id, read
+from tests.support.store.helpers import Patch, Sql, forge, holding, new_id, read
 from tests.support.store.recovery_kit import HOST, LEASE_S, Floor, Process, Wire, ago, identity_of, new_worker
 
 pytestmark = pytest.mark.heavy
@@ -32,6 +32,7 @@ USER: Final = 12345  # a uid that owns nothing here
 class Ward(Floor):
     def __init__(self, store: Store, connection: Sql) -> None:
         super().__init__(store, connection)
+        self.dropped: list[Any] = []
         self.leases = HeartbeatWriter(store, self.registry, HOST, self.claims.counters, lease_s=LEASE_S)
 
     def join(self, identity: str, pid: int = 0, uid: int = 0) -> RegisteredWorker:
@@ -61,6 +62,7 @@ class Ward(Floor):
         await self.leases._save([PendingHeartbeat(wire, 1, 0, "w", None, beats, AT_S)])
         ((kind, _, body),) = wire.sent
         assert kind == "beat"
+        self.dropped = body.get("dropped", [])
         lost: list[Any] = body["lost"]
         return lost
 
@@ -140,6 +142,18 @@ async def test_a_checkpoint_extends_no_lease(ward: Ward) -> None:
     assert worker.contact.extended_s == before_s
 
 
+async def test_a_checkpoint_of_a_locked_row_is_to_be_sent_again(ward: Ward, dsn: str) -> None:
+    """Its handler may wait until the server has it; those of other frames are kept."""
+    ward.join("w")
+    locked, free = await ward.job("w"), await ward.job("w")
+    wires = {job: Wire() for job in (locked, free)}
+    beats = [PendingHeartbeat(wire, 1, 0, "w", None, [Beat(job, 1, "1")], AT_S) for job, wire in wires.items()]
+    async with holding(dsn, f"SELECT FROM pulse.jobs WHERE id = '{UUID(bytes=locked)}' FOR UPDATE"):
+        await ward.leases._save(beats)
+    assert [wire.sent[0][2] for wire in wires.values()] == [{"lost": [], "kept": False}, {"lost": []}]
+    assert [(await read(ward.connection, job))["checkpoint"] for job in (locked, free)] == [None, "1"]
+
+
 async def test_a_text_that_prints_too_long_is_not_kept(ward: Ward) -> None:
     """PostgreSQL writes all digits of a number: such a progress or checkpoint is dropped; the lease is extended."""
     ward.join("w")
@@ -148,6 +162,7 @@ async def test_a_text_that_prints_too_long_is_not_kept(ward: Ward) -> None:
     with capture_logs() as logs:
         assert await ward.beat("w", [Beat(told, 1, huge), Beat(fit, 1, "[1e131071]")]) == []
         assert await ward.save(Beat(saved, 1, huge), Beat(fit, 1, "2")) == []
+    assert ward.dropped == [(saved, 1)]
     assert [entry["event"] for entry in logs] == ["progress_not_storable", "checkpoint_not_storable"]
     assert [await ward.extended(job) for job in (told, fit, saved)] == [True, True, False]
     sql = "SELECT octet_length(progress::text), checkpoint::text FROM pulse.jobs WHERE id = $1"
@@ -162,6 +177,7 @@ async def test_a_text_that_cannot_be_stored_is_not_kept(ward: Ward) -> None:
     beats = [Beat(bad, 1, "NaN"), Beat(good, 1, "0.5")]
     assert await ward.beat("w", beats) == []
     assert await ward.save(*beats) == []
+    assert ward.dropped == [(bad, 1)]
     assert [await ward.extended(job) for job in (bad, good)] == [True, True]
     rows = [await read(ward.connection, job) for job in (bad, good)]
     assert [(row["progress"], row["checkpoint"]) for row in rows] == [(None, None), ("0.5", "0.5")]

@@ -16,9 +16,10 @@ import sqlalchemy.orm
 from sqlalchemy.ext import asyncio as sqlalchemy_asyncio
 
 import pulse
-from pulse.app.parents import ParentPage
 from pulse.app.transactions.fence import AttemptFence
 from pulse.app.transactions.transaction import Transaction
+from pulse.app.workflows.parents import ParentPage
+from pulse.app.workflows.receipt import Receipt
 from pulse.encryption import FernetCodec
 from pulse.errors import (
     BadRequestError,
@@ -67,6 +68,9 @@ class Held:
         self.newest = text
 
     def checkpoint(self, text: str) -> None: ...
+
+    def save(self, text: str) -> Receipt:
+        raise NotImplementedError
 
     def parents(self, after: str | None) -> ParentPage:
         raise NotImplementedError

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from datetime import timedelta
 from typing import Final
@@ -94,6 +95,16 @@ async def test_retry(store: Store, connection: Sql, status: str) -> None:
     }  # fmt: skip
     assert [one["outcome"] for one in await history(connection, identity)] == ["completed"] * had_completed
     assert [one.attempt for one in await claim(store, seconds=7)] == [6]
+
+
+@pytest.mark.parametrize("status", TERMINAL)
+async def test_a_retry_keeps_finished_steps(store: Store, connection: Sql, status: str) -> None:
+    """Else the effects of a dead letter would happen twice. The handler's own checkpoint may be why it failed."""
+    stored = {"$steps": {"charge": 1}, "checkpoint": 7}
+    identity = await forge(connection, status, checkpoint=json.dumps(stored))
+    await store.retry([identity], now=at(7))
+    text = (await read(connection, identity))["checkpoint"]
+    assert (text and json.loads(text)) == (None if status == "COMPLETED" else {"$steps": {"charge": 1}})
 
 
 async def test_each_run_of_a_job_that_is_retried_is_kept(store: Store, connection: Sql) -> None:

@@ -11,8 +11,9 @@ import msgspec
 
 import pulse
 from pulse.app.outcome import Outcome
-from pulse.app.parents import ParentPage
 from pulse.app.tracing import Tracing
+from pulse.app.workflows.parents import ParentPage
+from pulse.app.workflows.receipt import Receipt
 from pulse.logs import LOGGED
 from pulse.protocol import Assignment
 from pulse.worker.execution.attempt import Attempt
@@ -52,7 +53,7 @@ class Office:
     def progressed(self, attempt: Attempt, text: str) -> None:
         self.progress[number(attempt)] = text
 
-    def checkpointed(self, attempt: Attempt, text: str) -> None:
+    def checkpointed(self, attempt: Attempt, text: str, receipt: Receipt | None = None) -> None:
         self.checkpoints[number(attempt)] = text
 
     def read_parents(self, attempt: Attempt, after: str | None) -> ParentPage:

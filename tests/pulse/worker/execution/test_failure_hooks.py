@@ -13,7 +13,8 @@ import pytest
 
 import pulse
 from pulse.app.outcome import Outcome
-from pulse.app.parents import ParentPage
+from pulse.app.workflows.parents import ParentPage
+from pulse.app.workflows.receipt import Receipt
 from pulse.protocol import Assignment
 from pulse.worker.execution import failure_hooks
 from pulse.worker.execution.attempt import Attempt
@@ -54,7 +55,7 @@ class Office:
     def progressed(self, attempt: Attempt, text: str) -> None:
         self.told.append(text)
 
-    checkpointed = progressed
+    def checkpointed(self, attempt: Attempt, text: str, receipt: Receipt | None = None) -> None: ...
 
     def read_parents(self, attempt: Attempt, after: str | None) -> ParentPage:
         """Nobody asks here."""

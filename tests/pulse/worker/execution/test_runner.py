@@ -14,7 +14,8 @@ import pytest
 import pulse
 from pulse.app.handler import make_handler
 from pulse.app.outcome import RELEASED, Outcome
-from pulse.app.parents import ParentPage
+from pulse.app.workflows.parents import ParentPage
+from pulse.app.workflows.receipt import Receipt
 from pulse.protocol import Assignment
 from pulse.worker.execution import runner, stacks
 from pulse.worker.execution.attempt import Attempt
@@ -61,7 +62,7 @@ class Office:
     def progressed(self, attempt: Attempt, text: str) -> None:
         """Not here."""
 
-    checkpointed = progressed
+    def checkpointed(self, attempt: Attempt, text: str, receipt: Receipt | None = None) -> None: ...
 
     def read_parents(self, attempt: Attempt, after: str | None) -> ParentPage:
         """Nobody asks here."""

@@ -17,7 +17,8 @@ import pytest
 
 from pulse.app.handler import make_handler
 from pulse.app.outcome import DONE, RELEASED, Outcome, crashed
-from pulse.app.parents import ParentPage
+from pulse.app.workflows.parents import ParentPage
+from pulse.app.workflows.receipt import Receipt
 from pulse.protocol import Assignment
 from pulse.system import processes
 from pulse.worker.execution.attempt import Attempt, Phase
@@ -80,7 +81,7 @@ class Office:
     def progressed(self, attempt: Attempt, text: str) -> None:
         self.said.append(("progress", text))
 
-    def checkpointed(self, attempt: Attempt, text: str) -> None:
+    def checkpointed(self, attempt: Attempt, text: str, receipt: Receipt | None = None) -> None:
         self.said.append(("checkpoint", text))
 
     def read_parents(self, attempt: Attempt, after: str | None) -> ParentPage:

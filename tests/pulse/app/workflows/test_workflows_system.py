@@ -1,8 +1,11 @@
-"""Handlers read the jobs that theirs has waited for, and submit others, on a real server and with a codec."""
+"""Handlers that are part of a workflow, or are one, on a real server with a codec: parents, steps and sleeps."""
 
 from __future__ import annotations
 
+import os
+import signal
 import time
+from pathlib import Path
 from typing import Any, Final
 from uuid import UUID
 
@@ -81,6 +84,53 @@ def grows(ctx: pulse.Context, first: int = 1) -> list[str]:
     return [str(one) for one in ids]
 
 
+def effect(path: str, name: str) -> str:
+    """Leaves a line behind."""
+    with Path(path).open("a") as file:
+        file.write(f"{name} {os.getpid()}\n")
+    return name.upper()
+
+
+def die_once(ctx: pulse.Context) -> None:
+    if ctx.attempt == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+@app.handler("steps_awaits", topic="steps_awaits")
+async def steps_awaits(path: str, ctx: pulse.Context) -> list[Any]:
+    charged = await ctx.step("charge", effect, path, "charge")
+    die_once(ctx)
+    mailed = await ctx.step("mail", effect, path, "mail")
+    await ctx.sleep(hours=1)
+    return [charged, mailed, ctx.attempt]
+
+
+@app.handler("steps_plain", topic="steps_plain")
+def steps_plain(path: str, ctx: pulse.Context) -> list[Any]:
+    charged = ctx.step("charge", effect, path, "charge")
+    die_once(ctx)
+    mailed = ctx.step("mail", effect, path, "mail")
+    ctx.sleep(hours=1)
+    return [charged, mailed, ctx.attempt]
+
+
+app.handler("steps_isolated", topic="steps_isolated", isolate=True)(steps_plain)
+app.handler("steps_isolated_async", topic="steps_isolated_async", isolate=True)(steps_awaits)
+
+
+@app.handler("steps_in_batch", topic="steps_in_batch", batch=2)
+def steps_in_batch(jobs: list[pulse.BatchJob[dict[str, str]]]) -> list[Any]:
+    """Each job of a batch has steps, and cannot sleep."""
+    found: list[Any] = []
+    for one in jobs:
+        done = one.ctx.step("charge", effect, one.args["path"], "charge")
+        try:
+            one.ctx.sleep(1)
+        except pulse.HandlerError as error:
+            found.append([done, str(error)])
+    return found
+
+
 @pytest.fixture(scope="session")
 def pulse_app() -> pulse.App:
     confidential(KEY, "the key of the codec of this test")
@@ -128,6 +178,32 @@ def test_a_graph_that_a_handler_submits_twice(pulse_server: PulseServer) -> None
     assert [(one.status, one.attempts) for one in jobs if one.name == "part"] == [("COMPLETED", 1)] * PARTS
     whole = jobs[-1].result_as(list[list[Any]])
     assert sorted(one[3]["number"] for one in whole) == list(range(PARTS))
+
+
+def lines(path: Path) -> list[str]:
+    return [line.split()[0] for line in path.read_text().splitlines()] if path.exists() else []
+
+
+@pytest.mark.parametrize("name", ["steps_awaits", "steps_plain", "steps_isolated", "steps_isolated_async"])
+def test_killed_after_a_step(pulse_server: PulseServer, tmp_path: Path, name: str) -> None:
+    """The step had returned, so the server had its result when the process killed itself."""
+    path, client = tmp_path / "effects", pulse_server.client
+    job_id = client.submit(name, {"path": str(path)})
+    until(lambda: len(client.get(job_id).history) == 2, "it sleeps", WITHIN_S)
+    assert lines(path) == ["charge", "mail"]
+    pulse_server.advance(hours=1)
+    pulse_server.run_until_idle(timeout_s=WITHIN_S)
+    job = client.get(job_id)
+    assert (job.status, job.result, lines(path)) == ("COMPLETED", ["CHARGE", "MAIL", 3], ["charge", "mail"])
+    assert [one.outcome for one in job.history] == ["crashed", "snoozed"]
+
+
+def test_steps_in_a_batch(pulse_server: PulseServer, tmp_path: Path) -> None:
+    client = pulse_server.client
+    ids = [client.submit("steps_in_batch", {"path": str(tmp_path / name)}) for name in "ab"]
+    pulse_server.run_until_idle(timeout_s=WITHIN_S)
+    said = "a handler of batches cannot sleep: all jobs of its call would"
+    assert [client.get(one).result for one in ids] == [["CHARGE", said]] * 2
 
 
 @pytest.mark.rest

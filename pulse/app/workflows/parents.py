@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
-import sys
 from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
 from typing import Any, Final, TypeAlias
 
+from pulse.app.workflows.receipt import in_loop
 from pulse.errors import HandlerError
 from pulse.job import Job
 
@@ -39,7 +38,7 @@ class Parents:
         return _Pages(self._read)
 
     def __iter__(self) -> Iterator[Job]:
-        if _is_in_loop():
+        if in_loop():
             raise HandlerError("ctx.parents() is read in an event loop: write `await ctx.parents()`, or `async for`")
         after: str | None = None
         while True:
@@ -69,14 +68,3 @@ class _Pages(AsyncIterator[Job]):
                 raise StopAsyncIteration
             jobs, self._after = await run_sync(self._read, self._after, abandon_on_cancel=True)
             self._page, self._is_last = iter(jobs), self._after is None
-
-
-def _is_in_loop() -> bool:
-    """Whether to block here would stop an event loop: of asyncio, or of trio, which tells sniffio where it runs."""
-    asyncio: Any = sys.modules.get("asyncio")  # not imported here: commands that need no loop start sooner
-    if asyncio is not None:
-        with contextlib.suppress(RuntimeError):
-            asyncio.get_running_loop()
-            return True
-    sniffio: Any = sys.modules.get("sniffio")
-    return sniffio is not None and sniffio.thread_local.name is not None

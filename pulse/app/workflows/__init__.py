@@ -1,0 +1,7 @@
+"""
+For handlers that are part of a workflow, or are one.
+
+- parents: `ctx.parents()`: the jobs that the job of a handler has waited for
+- receipt: whether the server has what a handler wants to keep
+- steps: `ctx.step` and `ctx.sleep`: parts of a handler that a later attempt leaves out
+"""
