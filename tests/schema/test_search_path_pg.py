@@ -28,9 +28,10 @@ _TRAPPED: Final = """
 _SCHEDULE: Final = "0199a1b2-c3d4-7e5f-8a0b-1c2d3e4f5a6b"
 _JOB: Final = "0199a1b2-c3d4-7e5f-8a0b-1c2d3e4f5a6c"
 # How long a function waits for locks; and how it reads.
+_PROBES: Final = ["enable_seqscan=off", "enable_hashjoin=off", "enable_mergejoin=off"]
 OWN: Final = {
     "count_slots": ["lock_timeout=2s"], "await_claims": ["lock_timeout=1s"],
-    **dict.fromkeys(("settle", "wait_again"), ["enable_seqscan=off", "enable_hashjoin=off", "enable_mergejoin=off"]),
+    "settle": _PROBES, "wait_again": _PROBES,
 }  # fmt: skip
 # Each function, by itself or from one that calls it.
 _CALLS: Final = (
