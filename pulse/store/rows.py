@@ -221,7 +221,7 @@ class Wake(NamedTuple):
     group_key: str | None = None
 
 
-def submitted_rows(rows: Iterable[Mapping[str, Any]], seats: Mapping[str, int]) -> tuple[list[Claim], list[Wake]]:
+def submitted_rows(rows: Iterable[Any], seats: Mapping[str, int]) -> tuple[list[Claim], list[Wake]]:
     """What ``submit_and_claim`` has handed out, to which of the workers in *seats*, and what waits."""
     claims, woken = list[Claim](), list[Wake]()
     for row in rows:
