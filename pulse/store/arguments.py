@@ -1,13 +1,17 @@
-"""Turns rows into columns, the array arguments of statements."""
+"""Turns rows into columns, the array arguments of statements; and what they return into rows."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from asyncpg.pgproto.pgproto import UUID
 
+from pulse.store.rows import Claim, Wake
+
 if TYPE_CHECKING:
+    from asyncpg import Record
+
     from pulse.protocol import SubmittedJob
     from pulse.store.rows import Completion, Ending, Fence, Renewal
 
@@ -29,6 +33,19 @@ def pair_columns(fences: Sequence[tuple[bytes, int] | Fence | Completion | Endin
 def fence_columns(fences: Sequence[Fence | Completion | Ending | Renewal]) -> tuple[str, str, list[str]]:
     """The fence of each: id, attempt, worker."""
     return *pair_columns(fences), [fence[2] for fence in fences]
+
+
+def submitted_rows(rows: Iterable[Record], seats: Mapping[str, int]) -> tuple[list[Claim], list[Wake]]:
+    """What ``submit_and_claim`` has handed out, to which of the workers in *seats*, and what waits: its rows."""
+    claims, woken = list[Claim](), list[Wake]()
+    for row in rows:
+        attempts = row["attempts"]
+        if attempts:
+            seat, trace = seats[row["worker"]], row["traceparent"]
+            claims.append(Claim._make((*row[:8], seat, attempts - 1, 0, *[None] * 3, trace, None)))
+        else:
+            woken.append(Wake(row["topic"], row["priority"], row["due_at"], jobs=1, group_key=row["group_key"]))
+    return claims, woken
 
 
 def completion_columns(completions: Sequence[Completion]) -> tuple[Sequence[object] | str, ...]:

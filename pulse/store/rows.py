@@ -8,7 +8,7 @@ they are compared for equality.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
@@ -219,19 +219,6 @@ class Wake(NamedTuple):
     due_s: float | None
     jobs: int = 0
     group_key: str | None = None
-
-
-def submitted_rows(rows: Iterable[Any], seats: Mapping[str, int]) -> tuple[list[Claim], list[Wake]]:
-    """What ``submit_and_claim`` has handed out, to which of the workers in *seats*, and what waits."""
-    claims, woken = list[Claim](), list[Wake]()
-    for row in rows:
-        attempts = row["attempts"]
-        if attempts:
-            first: Any = *tuple(row.values())[:8], seats[row["worker"]], attempts - 1, 0
-            claims.append(Claim(*first, traceparent=row["traceparent"]))
-        else:
-            woken.append(Wake(row["topic"], row["priority"], row["due_at"], jobs=1, group_key=row["group_key"]))
-    return claims, woken
 
 
 class Level(NamedTuple):

@@ -31,6 +31,7 @@ from pulse.store.arguments import (
     label_columns,
     level_columns,
     pair_columns,
+    submitted_rows,
     uuids,
 )
 from pulse.store.connections.pool import BEAT_SETTINGS, COUNT_SETTINGS, HOT_SETTINGS, Pool, Target
@@ -73,7 +74,6 @@ from pulse.store.rows import (
     Wake,
     ended_row,
     running_row,
-    submitted_rows,
 )
 from pulse.store.statements import STATEMENTS
 

@@ -30,7 +30,7 @@ class Receipt:
         self._listen = listen
         self._came = threading.Event()
         self._kept: Kept = "kept"
-        self._tell: Callable[[Kept], object] | None = None
+        self._hear: Callable[[Kept], object] | None = None
 
     @property
     def is_settled(self) -> bool:
@@ -41,14 +41,14 @@ class Receipt:
         """The answer has come."""
         self._kept = kept
         self._came.set()
-        tell = self._tell
-        if tell is not None:
+        hear = self._hear
+        if hear is not None:
             with contextlib.suppress(RuntimeError):  # the loop that waited is closed
-                tell(kept)
+                hear(kept)
 
-    def on_settled(self, tell: Callable[[Kept], object]) -> None:
-        """Call *tell* when it is settled, in the thread that settles it."""
-        self._tell = tell
+    def on_settled(self, hear: Callable[[Kept], object]) -> None:
+        """Call *hear* when it is settled, in the thread that settles it."""
+        self._hear = hear
 
     def wait(self) -> None:
         """
@@ -73,7 +73,7 @@ class Receipt:
             return
         event = anyio.Event()
         call_in_loop = _caller()
-        self._tell = lambda _: call_in_loop(event.set)
+        self._hear = lambda _: call_in_loop(event.set)
         if not self._came.is_set():  # asked after the line above: so it is noticed whenever it comes
             await event.wait()
         self._check()
@@ -131,6 +131,5 @@ def _caller() -> Callable[[Callable[[], object]], Any]:
     try:
         return asyncio.get_running_loop().call_soon_threadsafe
     except RuntimeError:
-        import trio
-
+        trio: Any = sys.modules["trio"]  # it runs here, and so is imported
         return partial(trio.lowlevel.current_trio_token().run_sync_soon)

@@ -68,7 +68,7 @@ class UnwrittenCheckpoints(NamedTuple):
     locked: set[Pair]
     dropped: set[Pair]
 
-    def tell(self, body: dict[str, object], renewals: Sequence[Renewal]) -> None:
+    def add_to(self, body: dict[str, object], renewals: Sequence[Renewal]) -> None:
         """Put into the answer what concerns these."""
         pairs = {(one.id, one.attempt) for one in renewals}
         if pairs & self.locked:
@@ -172,7 +172,7 @@ class HeartbeatWriter:
                 log.info("leases_lost", worker=renewals[0].worker, count=len(missed))
             body: dict[str, object] = {"lost": lost} if beat.kept else {"lost": lost, "kept": False}
             if unsaved is not None:
-                unsaved.tell(body, renewals)
+                unsaved.add_to(body, renewals)
             beat.link.send("beat", beat.request, body)
             beat.settled()
             answered.append((renewals[0].worker if renewals else beat.worker, beat.at_s))

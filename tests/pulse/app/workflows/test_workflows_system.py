@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 from uuid import UUID
@@ -14,6 +15,7 @@ import pytest
 import pulse
 from pulse.encryption import FernetCodec
 from pulse.testing import Inline, PulseServer
+from pulse.testing.server import running_pulse
 from tests.support.confidential import confidential
 from tests.support.servers.embedded_kit import needs_postgres
 from tests.support.waiting import until
@@ -131,10 +133,12 @@ def steps_in_batch(jobs: list[pulse.BatchJob[dict[str, str]]]) -> list[Any]:
     return found
 
 
-@pytest.fixture(scope="session")
-def pulse_app() -> pulse.App:
+@pytest.fixture(scope="module")
+def pulse_server_process() -> Iterator[PulseServer]:
+    """Of this module alone: that of the kit serves one app for all tests of a process."""
     confidential(KEY, "the key of the codec of this test")
-    return app
+    with running_pulse(app, dsn=None) as server:
+        yield server
 
 
 def _submit(client: pulse.Client, handler: Any) -> tuple[list[UUID], UUID]:
