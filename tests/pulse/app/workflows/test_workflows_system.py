@@ -135,7 +135,7 @@ def steps_in_batch(jobs: list[pulse.BatchJob[dict[str, str]]]) -> list[Any]:
 
 @pytest.fixture(scope="module")
 def pulse_server_process() -> Iterator[PulseServer]:
-    """Of this module alone: that of the kit serves one app for all tests of a process."""
+    """Of this module alone: the kit has one server for all tests of a process."""
     confidential(KEY, "the key of the codec of this test")
     with running_pulse(app, dsn=None) as server:
         yield server
