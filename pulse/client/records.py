@@ -224,8 +224,7 @@ def _cut(body: Body, key: str, known: int) -> dict[str, object]:
 
 
 def _job(told: answers.JobInfo) -> Job:
-    is_held = told.next_run_at is not None and told.next_run_at >= answers.HELD_S
-    return _record(Job, replace(told, next_run_at=None) if is_held else told)
+    return _record(Job, replace(told, next_run_at=None) if told.is_held else told)
 
 
 def _schedule(told: ScheduleInfo) -> Schedule:

@@ -141,8 +141,12 @@ class JobInfo(Struct, frozen=True):
             return None
         if self.waiting_on:
             return f"waits for {count(self.waiting_on, 'other job')} to end"
-        is_held = self.next_run_at is not None and self.next_run_at >= HELD_S
-        return "held back behind an earlier job of its schedule" if is_held else None
+        return "held back behind an earlier job of its schedule" if self.is_held else None
+
+    @property
+    def is_held(self) -> bool:
+        """Whether it is due when an earlier job of its schedule has ended."""
+        return self.next_run_at is not None and self.next_run_at >= HELD_S
 
 
 class JobPageAnswer(Struct, frozen=True):

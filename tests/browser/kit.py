@@ -9,7 +9,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 USER: Final = "alice"
 PASSWORD: Final = confidential("correct horse", "password of alice")
+PHONE: Final[Any] = {"width": 360, "height": 740}
+WIDE: Final[Any] = {"width": 1280, "height": 800}
 _URL: Final = re.compile(r"listens on (http://\S+)")
 _LINK: Final = re.compile(r"Log in, once, by: (\S+)")
 
@@ -101,6 +103,20 @@ def axe(page: Page, *rules: str) -> list[str]:
     options = json.dumps({"resultTypes": ["violations"], **({"runOnly": rules} if rules else {})})
     found: Any = page.evaluate(f"axe.run({options}).then(found => found.violations)")
     return [f"{one['id']}: {[node['html'][:120] for node in one['nodes'][:3]]}" for one in found]
+
+
+def check_looks(page: Page, picture: Callable[..., None], name: str, path: str) -> None:
+    """A page, light and wide, is clean for those who cannot see it, in the dark, too, and fits a phone."""
+    picture(page, f"{name}-light")
+    assert axe(page) == [], path
+    page.emulate_media(color_scheme="dark")  # only the colours are others
+    picture(page, f"{name}-dark")
+    assert axe(page, "color-contrast") == [], path
+    page.emulate_media(color_scheme="light")
+    page.set_viewport_size(PHONE)
+    picture(page, f"{name}-phone")
+    assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"], path
+    page.set_viewport_size(WIDE)
 
 
 @contextmanager

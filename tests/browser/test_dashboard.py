@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 import pulse
-from tests.browser.kit import PASSWORD, USER, Dashboard, axe, dashboard
+from tests.browser.kit import PASSWORD, PHONE, USER, WIDE, Dashboard, axe, check_looks, dashboard
 from tests.support.systems.system_kit import Whole
 from tests.support.waiting import until
 
@@ -32,8 +32,6 @@ PAGES: Final = (
     "/limits", "/limits/view?name=api",
     "/schedules", "/schedules/new", "/workers", "/actors", "/actors/dispatcher/restart", "/gate", "/audit", "/tasks",
 )  # fmt: skip
-PHONE: Final[Any] = {"width": 360, "height": 740}
-WIDE: Final[Any] = {"width": 1280, "height": 800}
 HOSTILE: Final = '</pre><script>alert("args")</script><img src=x onerror=alert(1)>\u202egnp.exe\u2066'
 
 
@@ -85,16 +83,7 @@ def test_every_page(visit: Visit, work: dict[str, str], picture: Picture) -> Non
         assert got is not None
         assert got.status == 200, path
         name = re.sub(r"\W+", "-", re.sub(r"[0-9a-f-]{36}", "id", path)).strip("-") or "overview"
-        picture(page, f"{number:02}-{name}-light")
-        assert axe(page) == [], path
-        page.emulate_media(color_scheme="dark")  # only the colours are others
-        picture(page, f"{number:02}-{name}-dark")
-        assert axe(page, "color-contrast") == [], path
-        page.emulate_media(color_scheme="light")
-        page.set_viewport_size(PHONE)
-        picture(page, f"{number:02}-{name}-phone")
-        assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"], path
-        page.set_viewport_size(WIDE)
+        check_looks(page, picture, f"{number:02}-{name}", path)
 
 
 def test_login(visit: Visit, ui: Dashboard) -> None:

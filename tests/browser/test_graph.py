@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
 
 import pytest
 
 import pulse
-from tests.browser.kit import axe
+from tests.browser.kit import WIDE, check_looks
 from tests.support.systems.system_kit import Whole
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
 pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.patient, pytest.mark.rest]
-PHONE: Final[Any] = {"width": 360, "height": 740}
-WIDE: Final[Any] = {"width": 1280, "height": 800}
 
 
 @pytest.fixture(scope="module")
@@ -40,16 +38,7 @@ def test_each_page(visit: Callable[..., Page], graph: tuple[str, str], picture: 
     page = visit(color_scheme="light", viewport=WIDE)
     for path, name in ((f"/jobs/{first}", "parent"), (f"/jobs/{last}", "child"), (f"/jobs/{last}/graph", "graph")):
         page.goto(path)
-        picture(page, f"95-{name}-light")
-        assert axe(page) == [], path
-        page.emulate_media(color_scheme="dark")
-        picture(page, f"95-{name}-dark")
-        assert axe(page, "color-contrast") == [], path
-        page.emulate_media(color_scheme="light")
-        page.set_viewport_size(PHONE)
-        picture(page, f"95-{name}-phone")
-        assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"], path
-        page.set_viewport_size(WIDE)
+        check_looks(page, picture, f"95-{name}", path)
 
 
 def test_it_is_canceled_and_taken_back(

@@ -12,7 +12,7 @@ import urllib.request
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import asyncpg
 import pytest
@@ -21,6 +21,7 @@ from prometheus_client.samples import Sample
 
 import pulse
 from pulse.ops.doctor.checks import CHECKS
+from tests.browser.kit import WIDE
 from tests.support.servers.postgres import Postgres
 from tests.support.systems.system_kit import SHORT_LEASE, Pool, Whole, place
 from tests.support.waiting import until
@@ -34,7 +35,6 @@ SETTINGS: Final = {**SHORT_LEASE, "PULSE_OBEY_S": "0.5", "PULSE_METRICS": "127.0
 # As if two minutes had gone by.
 LEFT: Final = "UPDATE pulse.hosts SET seen_at = seen_at - interval '2 min' WHERE host = 'beta'"
 OTHERS: Final = "DO $$ BEGIN FOR i IN 1..100000 LOOP PERFORM pg_current_xact_id(); COMMIT; END LOOP; END $$"
-WIDE: Final[Any] = {"width": 1280, "height": 800}
 Words = Sequence[str]
 
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 from uuid import UUID
 
-from pulse.errors import BadRequestError
 from pulse.store.arguments import uuids
 from pulse.store.reading.damaged_jobs import legible_jobs
-from pulse.store.reading.jobs import wire_row
+from pulse.store.reading.jobs import no_cursor, wire_row
 from pulse.store.reading.page_size import PageRows, Row
 from pulse.store.statements import STATEMENTS
 
@@ -99,5 +98,4 @@ def _cursor(after: str | None) -> bytes:
     try:
         return UUID(after).bytes
     except ValueError:
-        message = f"after is {after!r:.60}; only a cursor that an earlier page gave as `next` is allowed"
-        raise BadRequestError(message) from None
+        raise no_cursor(after) from None

@@ -163,8 +163,12 @@ def decode_cursor(text: str | None) -> tuple[datetime | None, UUID | None]:
         microseconds, identity = _CURSOR.unpack(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
         return from_us(microseconds), UUID(identity)
     except (struct.error, binascii.Error, ValueError, OverflowError):
-        message = f"after is {text!r:.60}; only a cursor that an earlier page gave as `next` is allowed"
-        raise BadRequestError(message) from None
+        raise no_cursor(text) from None
+
+
+def no_cursor(text: str) -> BadRequestError:
+    """The error for *text* that is given as ``after``, and is no cursor of pulse."""
+    return BadRequestError(f"after is {text!r:.60}; only a cursor that an earlier page gave as `next` is allowed")
 
 
 class JobReader:

@@ -61,9 +61,14 @@ SELECT uuid_send(t.id) AS id FROM (SELECT t.id FROM tree t LIMIT $2 + cardinalit
 EXCEPT SELECT uuid_send(r.id) FROM unnest($1::uuid[]) AS r(id);
 
 
+-- fragment: was_prevented
+-- What:    whether a job c was canceled because another one had failed: that is the reason that pulse.settle gives. What an operator has
+--          canceled was not.
+c.status::text = 'CANCELED' AND c.last_error LIKE 'canceled: it waited for other jobs, and %'
+
+
 -- name: prevented_jobs :many
 -- What:    the jobs that were canceled because one of these had failed, or one that was canceled because of that; they are locked.
---          Those that an operator canceled are not among them.
 -- Args:    $1 ids uuid[], $2 most int
 -- Guard:   status and reason, tested again under the lock; locked in id order.   Returns: ids.
 WITH RECURSIVE tree (id) AS (
@@ -73,12 +78,16 @@ WITH RECURSIVE tree (id) AS (
     CROSS JOIN LATERAL (SELECT d.child_id FROM pulse.dependencies d WHERE d.parent_id = t.id AND d.on_failure = 'cancel') AS d
     CROSS JOIN LATERAL (
         SELECT c.id FROM pulse.jobs c
-        WHERE c.id = d.child_id AND c.status::text = 'CANCELED' AND c.last_error LIKE 'canceled: it waited for other jobs, and %') AS c
+        WHERE c.id = d.child_id AND
+        -- :include was_prevented
+    ) AS c
 )
 SELECT uuid_send(c.id) AS id FROM (SELECT t.id FROM (SELECT t.id FROM tree t LIMIT $2 + cardinality($1::uuid[])) AS t ORDER BY t.id) AS t
 CROSS JOIN LATERAL (
     SELECT c.id FROM pulse.jobs c
-    WHERE c.id = t.id AND c.status::text = 'CANCELED' AND c.last_error LIKE 'canceled: it waited for other jobs, and %' FOR UPDATE) AS c;
+    WHERE c.id = t.id AND
+    -- :include was_prevented
+    FOR UPDATE) AS c;
 
 
 -- name: retry_relatives :many

@@ -1,6 +1,16 @@
 -- Ending attempts, with success or without.
 
 
+-- fragment: completing
+-- What:    complete attempts that their workers still hold; what follows says of which jobs.
+-- Guard:   id, status, locked_by, attempts.
+UPDATE pulse.jobs j
+SET status = 'COMPLETED', completed_at = coalesce($6, clock_timestamp()), locked_by = NULL, lease_until = NULL, ran_by = d.worker,
+    result = d.result::jsonb, progress = coalesce(d.progress::jsonb, j.progress)
+FROM unnest($1::text::uuid[], $2::text::int[], $3::text[], $4::text[], $5::text[]) AS d(id, attempt, worker, result, progress)
+WHERE j.id BETWEEN d.id AND d.id AND j.status::text = 'RUNNING' AND j.locked_by = d.worker AND j.attempts = d.attempt
+
+
 -- name: complete_jobs :exec
 -- What:    complete the attempts that their workers still hold.   From/to: RUNNING -> COMPLETED
 -- Args:    $1 ids text, $2 attempts text, $3 workers text[], $4 results text[], $5 progress text[] (JSON or NULL; same length,
@@ -9,22 +19,16 @@
 -- Returns: how many were completed; a missing one was stale: never repeat it.
 --          Only if some are missing, completed_at_attempt finds out which: returning each id would cost a tenth of the
 --          statement, in the server and in the client.
-UPDATE pulse.jobs j
-SET status = 'COMPLETED', completed_at = coalesce($6, clock_timestamp()), locked_by = NULL, lease_until = NULL, ran_by = d.worker,
-    result = d.result::jsonb, progress = coalesce(d.progress::jsonb, j.progress)
-FROM unnest($1::text::uuid[], $2::text::int[], $3::text[], $4::text[], $5::text[]) AS d(id, attempt, worker, result, progress)
-WHERE j.id BETWEEN d.id AND d.id AND j.status::text = 'RUNNING' AND j.locked_by = d.worker AND j.attempts = d.attempt AND j.is_parent IS NULL;
+-- :include completing
+AND j.is_parent IS NULL;
 
 
 -- name: complete_parents :one
 -- What:    the same for those of these jobs that others wait for; and what follows for the others.   From/to: RUNNING -> COMPLETED
 -- Args:    as complete_jobs.   Guard: id, status, locked_by, attempts; pulse.settle for the others.   Returns: how many were completed.
 WITH done AS (
-    UPDATE pulse.jobs j
-    SET status = 'COMPLETED', completed_at = coalesce($6, clock_timestamp()), locked_by = NULL, lease_until = NULL, ran_by = d.worker,
-        result = d.result::jsonb, progress = coalesce(d.progress::jsonb, j.progress)
-    FROM unnest($1::text::uuid[], $2::text::int[], $3::text[], $4::text[], $5::text[]) AS d(id, attempt, worker, result, progress)
-    WHERE j.id BETWEEN d.id AND d.id AND j.status::text = 'RUNNING' AND j.locked_by = d.worker AND j.attempts = d.attempt AND j.is_parent
+    -- :include completing
+    AND j.is_parent
     RETURNING j.id
 )
 SELECT p.done, pulse.settle(p.ids) FROM (SELECT count(*) AS done, array_agg(d.id) AS ids FROM done d) AS p;

@@ -266,7 +266,7 @@ class Attempt(HandlerCall):
             note_late(self.job.name, value)
             return DONE
         ending = self._ending(value)
-        codec = self._codec
+        codec = self.codec
         if codec is None or ending.outcome != "ok" or not isinstance(ending.detail, str):
             return ending
         try:
@@ -285,7 +285,8 @@ class Attempt(HandlerCall):
         return self.interrupted(value if isinstance(value, Exception) else None)
 
     @property
-    def _codec(self) -> Codec | None:
+    def codec(self) -> Codec | None:
+        """Encrypts and decrypts what its handler keeps; None: nothing does."""
         return None if self.handler is None else self.handler.codec
 
     def interrupted(self, error: Exception | None = None) -> Outcome:
@@ -321,7 +322,7 @@ class Attempt(HandlerCall):
             UnreadableError: Its checkpoint is encrypted with a key that is missing here.
         """
         raw = (self.job.extra or {}).get("previous")
-        return None if raw is None else previous_from(_decode(raw), self._codec, self.job.name)
+        return None if raw is None else previous_from(_decode(raw), self.codec, self.job.name)
 
     def steps(self) -> Steps:
         """Its steps: the same in every thread that asks."""
@@ -330,7 +331,7 @@ class Attempt(HandlerCall):
                 return self._steps
             except AttributeError:
                 job, why = self.job, None if self.batch is None else _NO_SLEEP
-                self._steps = made = steps_of(job.attempt, job.name, self.context.previous, self._codec, why)
+                self._steps = made = steps_of(job.attempt, job.name, self.context.previous, self.codec, why)
                 return made
 
 
@@ -410,7 +411,7 @@ _FIELDS: Final[Mapping[str, Callable[[Attempt], object]]] = {
     "link": lambda attempt: attempt.make_link(attempt),
     "batch": lambda _: (),
     "steps": Attempt.steps,
-    "codec": lambda attempt: None if attempt.handler is None else attempt.handler.codec,
+    "codec": lambda attempt: attempt.codec,
 }
 
 

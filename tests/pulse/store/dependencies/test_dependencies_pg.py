@@ -48,15 +48,17 @@ async def cancel(connection: Sql, job: UUID) -> None:
 
 
 async def fail(connection: Sql, job: UUID) -> None:
-    await connection.execute(RUN, [job])
-    rest = (["discarded"], ["x"], [None], [None], [None], [None], [None], [None], None)
-    await connection.execute(STATEMENTS["end_attempts"].sql, *fence_columns([Fence(job.bytes, 1, WORKER)]), *rest)
+    await _report(connection, job, "discarded")
 
 
 async def retry(connection: Sql, job: UUID) -> None:
     """It failed, and has not ended."""
+    await _report(connection, job, "error")
+
+
+async def _report(connection: Sql, job: UUID, outcome: str) -> None:
     await connection.execute(RUN, [job])
-    rest = (["error"], ["x"], [None], [None], [None], [None], [None], [None], None)
+    rest = ([outcome], ["x"], [None], [None], [None], [None], [None], [None], None)
     await connection.execute(STATEMENTS["end_attempts"].sql, *fence_columns([Fence(job.bytes, 1, WORKER)]), *rest)
 
 
