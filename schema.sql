@@ -45,7 +45,7 @@ CREATE TABLE pulse.schema_version (
     installed_at timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 
-INSERT INTO pulse.schema_version (version, release) VALUES (1, '0.1.0.dev10');
+INSERT INTO pulse.schema_version (version, release) VALUES (1, '0.1.0.dev11');
 
 CREATE TYPE pulse.job_status AS ENUM ('PENDING', 'RUNNING', 'COMPLETED', 'RETRYING', 'DEAD_LETTERED', 'CANCELED');
 
@@ -69,6 +69,7 @@ CREATE TABLE pulse.jobs (
     max_attempts int NOT NULL,
     crashes      int NOT NULL DEFAULT 0,
     waiting_on   int,                               -- jobs that have not ended, of those it was to wait for; NULL: it was to wait for none
+    signals      int,                               -- how many were sent to it; NULL: none
     status       pulse.job_status NOT NULL DEFAULT 'PENDING',
     priority     smallint NOT NULL DEFAULT 0,
     is_parent    boolean,                           -- another job waits, or has waited, for its end; NULL: none
@@ -86,6 +87,7 @@ CREATE TABLE pulse.jobs (
     counted_by   text,                              -- the limit of its newest claim, of which its RUNNING row is a slot; NULL: none
     unique_key   text,                              -- no other job has it meanwhile ...
     unique_until text,                              -- ... that is until it starts first, or ends; NULL: it has given the key away
+    awaited_signal text,                            -- of a PENDING job: its handler waits for a signal of that name until it is due
 
     CONSTRAINT jobs_lease CHECK ((status = 'RUNNING') = (locked_by IS NOT NULL)
                              AND (status = 'RUNNING') = (lease_until IS NOT NULL)),
@@ -105,7 +107,7 @@ CREATE TABLE pulse.jobs (
     CONSTRAINT jobs_name CHECK (length(name) BETWEEN 1 AND 200),
     CONSTRAINT jobs_args CHECK (jsonb_typeof(args) = 'object')
     -- None for unique_key and unique_until, for which it would cost every write 3 %: pulse.unique_problem looks at them before they
-    -- are stored. Nor for group_key, run_after and waiting_on.
+    -- are stored. Nor for group_key, run_after, waiting_on, signals and awaited_signal.
 ) WITH (
     -- Room on the page for the new versions that heartbeats write: without it 4 % of them were HOT, with it 64 to 98 %.
     fillfactor = 70,
@@ -1277,11 +1279,14 @@ BEGIN
 END
 $$;
 
--- What is deleted takes its dependencies along; jobs that wait for it wait for it no longer. There is no such trigger for jobs that end: it
--- would cost each claim, heartbeat and completion of all other jobs 4 %. The statements that end jobs settle that themselves.
-CREATE FUNCTION pulse.forget_dependencies() RETURNS trigger
+-- What is deleted takes its dependencies and signals along; jobs that wait for it wait for it no longer. There is no such trigger for jobs
+-- that end: it would cost each claim, heartbeat and completion of all other jobs 4 %. The statements that end jobs settle that themselves.
+CREATE FUNCTION pulse.forget_linked() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 BEGIN
+    IF OLD.signals IS NOT NULL THEN
+        DELETE FROM pulse.signals s WHERE s.job_id = OLD.id;
+    END IF;
     IF OLD.waiting_on IS NOT NULL THEN
         DELETE FROM pulse.dependencies d WHERE d.child_id = OLD.id;
     END IF;
@@ -1293,7 +1298,7 @@ END
 $$;
 
 CREATE TRIGGER deleted AFTER DELETE ON pulse.jobs
-    FOR EACH ROW WHEN (OLD.is_parent OR OLD.waiting_on IS NOT NULL) EXECUTE FUNCTION pulse.forget_dependencies();
+    FOR EACH ROW WHEN (OLD.is_parent OR OLD.waiting_on IS NOT NULL OR OLD.signals IS NOT NULL) EXECUTE FUNCTION pulse.forget_linked();
 
 -- At the commit of the transaction that added a dependency: marks the parent, whose row is locked no longer than that takes, since a
 -- handler that runs needs its heartbeats. If it has ended meanwhile, the dependency is settled here.
@@ -1409,6 +1414,93 @@ $$;
 
 REVOKE ALL ON FUNCTION pulse.settle(uuid[]), pulse.add_dependencies(uuid[], uuid[], text[]),
     pulse.wait_again(uuid[], uuid[]) FROM PUBLIC;
+
+-- Signals: what the world tells a job. A handler that waits for one gives its attempt back: its job is PENDING, awaited_signal has the name,
+-- and it is due when the wait is over. A signal makes it due now. One that comes earlier stays here until the handler asks for it; the
+-- handler keeps in its checkpoint which ones it has had, so that each wait gets one, and none gets it twice.
+CREATE TABLE pulse.signals (
+    job_id  uuid NOT NULL,
+    sent_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    id      bigint GENERATED ALWAYS AS IDENTITY,    -- the order in which a handler gets them
+    name    text NOT NULL,
+    key     text NOT NULL,                          -- the same name and key: the same signal, sent again
+    payload jsonb,
+    PRIMARY KEY (job_id, name, key)
+);
+
+-- What is wrong with a signal, in one line; NULL: nothing.
+CREATE FUNCTION pulse.signal_problem(name text, payload jsonb, key text) RETURNS text
+LANGUAGE sql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT CASE
+        WHEN name IS NULL THEN 'name of a signal is NULL; 1 to 200 characters are allowed'
+        WHEN length(name) NOT BETWEEN 1 AND 200 THEN format('name of a signal has %s characters; 1 to 200 are allowed', length(name))
+        WHEN length(key) NOT BETWEEN 1 AND 200 THEN format('key of signal "%s" has %s characters; 1 to 200 are allowed', name, length(key))
+        WHEN octet_length(payload::text) > 65536
+            THEN format('payload of signal "%s" has %s bytes; at most 65536 are allowed', name, octet_length(payload::text))
+    END
+$$;
+
+-- Send a signal to a job, inside the caller's transaction. Returns whether it is new: with a key it can be sent again, and arrives once.
+-- It has its owner's rights, for roles that may submit but neither read nor change jobs. Only they may call it.
+CREATE FUNCTION pulse.signal(job_id uuid, name text, payload jsonb DEFAULT NULL, key text DEFAULT NULL) RETURNS boolean
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+DECLARE
+    problem text := pulse.signal_problem(name, payload, key);
+    job     record;
+BEGIN
+    IF problem IS NOT NULL THEN
+        RAISE EXCEPTION '%', problem USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    IF EXISTS (SELECT FROM pulse.signals s WHERE s.job_id = signal.job_id AND s.name = signal.name AND s.key = signal.key) THEN
+        RETURN false;
+    END IF;
+    SELECT j.status::text AS status, coalesce(j.signals, 0) AS signals INTO job FROM pulse.jobs j WHERE j.id = signal.job_id;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'signal "%": there is no job %', name, signal.job_id USING ERRCODE = 'foreign_key_violation';
+    ELSIF job.status IN ('COMPLETED', 'CANCELED') THEN
+        RAISE EXCEPTION 'signal "%": job % is %; one that has not ended, or is a dead letter, is allowed', name, signal.job_id, job.status
+            USING ERRCODE = 'object_not_in_prerequisite_state';
+    ELSIF job.signals >= 10000 THEN
+        RAISE EXCEPTION 'signal "%": job % has had % signals; at most 10000 are allowed', name, signal.job_id, job.signals
+            USING ERRCODE = 'program_limit_exceeded';
+    END IF;
+    INSERT INTO pulse.signals AS s (job_id, name, key, payload)
+    VALUES (signal.job_id, signal.name, coalesce(signal.key, gen_random_uuid()::text), signal.payload) ON CONFLICT DO NOTHING;
+    RETURN FOUND;
+END
+$$;
+
+-- At the commit of the transaction that sent a signal: counts it, and makes the job due if it waits for it. Its row is locked no longer than
+-- that takes, since a handler that runs needs its heartbeats. end_attempts compares the count with the one that the handler had seen: so a
+-- signal that comes while a handler decides to wait is not missed.
+CREATE FUNCTION pulse.deliver_signal() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+DECLARE
+    wakes boolean;
+BEGIN
+    SELECT j.status::text = 'PENDING' AND coalesce(j.awaited_signal = NEW.name, false) INTO wakes
+    FROM pulse.jobs j WHERE j.id = NEW.job_id FOR UPDATE;
+    IF NOT FOUND THEN
+        DELETE FROM pulse.signals s WHERE s.job_id = NEW.job_id;
+        RETURN NULL;
+    END IF;
+    UPDATE pulse.jobs j
+    SET signals = coalesce(j.signals, 0) + 1,
+        awaited_signal = CASE WHEN NOT wakes THEN j.awaited_signal END,
+        next_run_at = CASE WHEN wakes AND j.run_after IS NULL THEN least(j.next_run_at, clock_timestamp()) ELSE j.next_run_at END,
+        run_after = CASE WHEN wakes AND j.run_after > clock_timestamp() THEN clock_timestamp() ELSE j.run_after END
+    WHERE j.id = NEW.job_id;
+    IF wakes AND current_setting('pulse.notify', true) IS DISTINCT FROM 'off' THEN
+        PERFORM pulse.tell('pulse_work', 'released');
+    END IF;
+    RETURN NULL;
+END
+$$;
+
+CREATE CONSTRAINT TRIGGER sent AFTER INSERT ON pulse.signals DEFERRABLE INITIALLY DEFERRED
+    FOR EACH ROW EXECUTE FUNCTION pulse.deliver_signal();
+
+REVOKE ALL ON FUNCTION pulse.signal(uuid, text, jsonb, text) FROM PUBLIC;
 
 -- Fenced effects (ctx.transaction): a handler has its effects in a transaction of its own, and the fence is the last statement
 -- before its COMMIT. A handler that no longer holds the attempt gets an error, SQLSTATE PU001, after which that transaction cannot

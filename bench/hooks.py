@@ -13,11 +13,11 @@ from bench.results import Sample
 from bench.stage import Stage
 from pulse.app.outcome import Outcome
 from pulse.app.transactions.fence import FencePhase
-from pulse.app.workflows.parents import ParentPage
 from pulse.app.workflows.receipt import Receipt
 from pulse.protocol import Assignment
 from pulse.worker.execution.attempt import Attempt
 from pulse.worker.execution.runner import make_runner
+from pulse.worker.execution.server_reader import ServerReader
 
 JOBS: Final = 5_000  # of one turn; the handlers take turns, so that all meet the same noise
 TURNS: Final = 20
@@ -82,7 +82,8 @@ class _Owner:
     def checkpointed(self, attempt: Attempt, text: str, receipt: Receipt | None = None) -> None:
         """Nobody saves here."""
 
-    def read_parents(self, attempt: Attempt, after: str | None) -> ParentPage:
+    @property
+    def reader(self) -> ServerReader:
         """Nobody asks here."""
         raise NotImplementedError
 

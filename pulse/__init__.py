@@ -68,7 +68,7 @@ if TYPE_CHECKING:
         UnavailableError,
         UnhandledNameWarning,
     )
-    from pulse.job import HistoryEntry, Job, Schedule, Status
+    from pulse.job import HistoryEntry, Job, Schedule, Signal, Status
     from pulse.limit import Limit, LimitOptions
     from pulse.protocol.stats import Stats, TopicStats
     from pulse.security.codec import Codec
@@ -113,6 +113,7 @@ __all__ = [
     "Schedule",
     "ScheduleOptions",
     "SchedulePage",
+    "Signal",
     "Snooze",
     "Stack",
     "StaleAttemptError",
@@ -165,7 +166,7 @@ _MODULES: Final = {
         "UnhandledNameWarning",
     ),
     "pulse.app.handler": ("Handler",),
-    "pulse.job": ("HistoryEntry", "Job", "Schedule", "Status"),
+    "pulse.job": ("HistoryEntry", "Job", "Schedule", "Signal", "Status"),
     "pulse.limit": ("Limit", "LimitOptions"),
     "pulse.app.outcome": ("Discard", "RetryAfter", "Snooze"),
     "pulse.client.control_requests": ("TopicOptions",),

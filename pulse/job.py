@@ -29,6 +29,7 @@ __all__ = [
     "Job",
     "RelatedJob",
     "Schedule",
+    "Signal",
     "Status",
     "handler_process",
     "keeps_unique_key",
@@ -181,6 +182,21 @@ class RelatedJob:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Signal:
+    """
+    What somebody told a job.
+
+    Attributes:
+        payload: Any JSON value.
+        sent_at: When, by the database's clock; aware.
+    """
+
+    name: str
+    payload: JsonValue = None
+    sent_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """
     A row of ``pulse.jobs`` as it was when the server answered; times are aware, UTC.
@@ -199,6 +215,8 @@ class Job:
         waiting_on: How many jobs have not ended, of those that it was to wait for; None: it was to wait for none.
         parents: The jobs that it waits for, or was to wait for, a hundred at most of ``parents_total``;
             ``children``: those that wait for it. Filled as ``history`` is.
+        awaited_signal: The signal that its handler waits for, until ``next_run_at`` at most.
+        signals: Those that were sent to it, a hundred at most of ``signals_total``. Filled as ``history`` is.
         history: Every attempt that did not simply succeed, and completed ones before a retry, oldest first; filled by
             ``get`` and ``wait``.
         concealed: Whether args, result and progress are hidden, since the reader lacks the role ``client``.
@@ -237,6 +255,9 @@ class Job:
     parents_total: int = 0
     children: tuple[RelatedJob, ...] = ()
     children_total: int = 0
+    awaited_signal: str | None = None
+    signals: tuple[Signal, ...] = ()
+    signals_total: int = 0
     history: tuple[HistoryEntry, ...] = field(default=())
     concealed: bool = False
     hosts: Mapping[str, str] = field(default_factory=dict[str, str])

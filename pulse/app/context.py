@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -13,7 +14,7 @@ from uuid import UUID, uuid5
 from pulse.app.transactions.fence import AttemptFence
 from pulse.app.workflows.parents import ParentPage, Parents
 from pulse.app.workflows.receipt import Receipt, Sent
-from pulse.app.workflows.steps import Steps, fitting
+from pulse.app.workflows.steps import NextSignal, Steps, fitting
 from pulse.common import json_text
 from pulse.common.json_text import JsonValue
 from pulse.errors import HandlerError, NoHandlerError, StaleAttemptError, TransactionError
@@ -69,6 +70,10 @@ class Link(Protocol):
         """A page of the jobs that the job has waited for; blocks."""
         ...
 
+    def next_signal(self, name: str, had: Sequence[int]) -> NextSignal:
+        """The first signal of that name whose id is not among those; blocks."""
+        ...
+
 
 class ContextOwner(Protocol):
     """An attempt."""
@@ -103,6 +108,10 @@ class _LocalLink:
     def parents(self, after: str | None) -> ParentPage:
         del after
         return (), None
+
+    def next_signal(self, name: str, had: Sequence[int]) -> NextSignal:
+        del name, had
+        return NextSignal(None, 0, 0, time.time())
 
 
 _SENT: Final = Sent()
@@ -262,6 +271,26 @@ class Context:
         """
         self._check_step()
         return self.steps.sleep(self.link.save, seconds + 3600.0 * (hours + 24.0 * days), name)
+
+    def wait_for(self, signal: str, *, timeout_s: float | None = None) -> Any:  # noqa: ANN401 - a Signal, or what to await
+        """
+        The next signal of that name that was sent to this job: a ``pulse.Signal``; None: the time is over.
+
+        If it has not come yet, this attempt ends as in ``sleep``, and another one goes on here when it comes. Call it
+        with ``await`` in ``async def`` handlers and without in plain ``def`` ones. Each signal is given to one wait.
+
+        Args:
+            signal: Its name. To wait for one of several things, give them one name, and tell them by the payload.
+            timeout_s: How long to wait, from the first attempt that comes here; None: without end.
+
+        Raises:
+            HandlerError: The handler takes batches, or the name is not allowed.
+            StaleAttemptError: The attempt no longer holds its job.
+            TooLargeError: All signals and steps with the checkpoint are more than 1 MiB.
+            ValueError: *timeout_s* is negative, or more than 1e9 seconds.
+        """
+        self._check_step()
+        return self.steps.wait(self.link.save, self.link.next_signal, signal, timeout_s)
 
     def _check_step(self) -> None:
         if self.batch:

@@ -17,7 +17,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias, cast
 from uuid import UUID
 
 from pulse.app.parameters import ArgumentError
-from pulse.app.workflows.steps import Asleep
+from pulse.app.workflows.steps import Asleep, Awaiting
 from pulse.common import json_text
 from pulse.common.text import cut_middle
 from pulse.errors import ResultError
@@ -45,8 +45,8 @@ MAX_SECONDS: Final = 1e9  # as on the wire: 31 years
 # What runs handlers, in workers and in tests: their tracebacks begin below it.
 _OWN_DIRS: Final = tuple(str(Path(__file__).parents[1] / name) for name in ("worker", "testing"))
 
-OutcomeName: TypeAlias = Literal["ok", "error", "retry", "discard", "snooze", "release", "crash"]
-Detail: TypeAlias = "str | float | tuple[float, str] | tuple[str, int | None] | None"
+OutcomeName: TypeAlias = Literal["ok", "error", "retry", "discard", "snooze", "wait", "release", "crash"]
+Detail: TypeAlias = "str | float | tuple[float, str] | tuple[float, tuple[str, int]] | tuple[str, int | None] | None"
 
 
 class Outcome(NamedTuple):
@@ -244,8 +244,10 @@ def _classify_error(error: BaseException) -> Outcome:
             return Outcome("discard", clean_text(_text(error)) or "discarded by the handler")
         case ArgumentError():  # no try would change that
             return Outcome("discard", clean_text(f"the handler does not take these args: {error}"))
+        case Awaiting():
+            return Outcome("wait", (error.seconds, (error.signal, error.sent)))
         case Asleep():
-            return Outcome("snooze", float(error.seconds))
+            return Outcome("snooze", error.seconds)
         case RetryAfter():
             return Outcome("retry", (float(error.seconds), clean_text(_text(error))))
         case _:

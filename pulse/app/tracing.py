@@ -209,7 +209,7 @@ class Spans:
         if span is None:
             return
         span.set_attribute("pulse.outcome", ending.outcome)
-        if ending.outcome not in {"ok", "snooze", "release"}:
+        if ending.outcome not in {"ok", "snooze", "wait", "release"}:
             from opentelemetry.trace import Status, StatusCode
 
             span.set_attribute("error.type", ending.outcome)

@@ -22,7 +22,7 @@ from pulse.common import json_text
 from pulse.common.json_text import JsonValue
 from pulse.common.text import one_line
 from pulse.errors import ProtocolError, UnhandledNameWarning
-from pulse.job import HistoryEntry, Job, RelatedJob, Schedule, Status
+from pulse.job import HistoryEntry, Job, RelatedJob, Schedule, Signal, Status
 from pulse.limit import Limit
 from pulse.protocol import answers
 from pulse.protocol.answers import Stack
@@ -162,6 +162,11 @@ def times(body: Body) -> list[datetime]:
     return [_time(one).astimezone(zone) for one in preview.times]
 
 
+def is_new(body: Body) -> bool:
+    """The answer to jobs.signal."""
+    return answers.read(answers.SignalAnswer, body).new
+
+
 def changed(body: Body) -> Changed:
     """The answer to jobs.cancel, retry, delete and change."""
     told = answers.read(answers.ChangedAnswer, {**body, **_cut(body, "refused", 2), **_cut(body, "before", 3)})
@@ -274,6 +279,17 @@ def _related(entries: list[answers.RelatedJobInfo]) -> tuple[RelatedJob, ...]:
     return tuple(_record(RelatedJob, entry) for entry in entries)
 
 
+def _signals(entries: list[answers.SignalInfo]) -> tuple[Signal, ...]:
+    return tuple(
+        Signal(
+            name=one.signal,
+            payload=None if one.payload is None else json_text.loads(one.payload),
+            sent_at=_time(one.sent_at),
+        )
+        for one in entries
+    )
+
+
 # Type of a record's field -> how it is read. A type that is missing is an error when this module is imported.
 _BY_TYPE: Final[Mapping[str, Reader]] = {
     "UUID": _uuid,
@@ -282,6 +298,7 @@ _BY_TYPE: Final[Mapping[str, Reader]] = {
     "Status": Status,
     "tuple[HistoryEntry, ...]": _history,
     "tuple[RelatedJob, ...]": _related,
+    "tuple[Signal, ...]": _signals,
     "tuple[str, ...]": tuple,
     **dict.fromkeys(("str", "int", "float", "bool", "Mapping[str, str]"), _same),
 }

@@ -11,14 +11,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Generic, Literal, TypedDict, TypeVar, cast
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from pulse.app.call import Call, HandlerRef, resolve_call
 from pulse.app.handler import name_of
 from pulse.app.tracing import current_traceparent
 from pulse.client import records
 from pulse.client.records import Changed, JobPage, Stack, Why
+from pulse.common import json_text
 from pulse.common.ids import submitted_ids, uuid7s
+from pulse.common.json_text import JsonValue
 from pulse.common.wire_values import IdLike, TimeLike, as_id, unix_time, why_unsendable
 from pulse.errors import (
     BadRequestError,
@@ -262,6 +264,18 @@ def list_jobs(filters: JobFilters) -> Request[JobPage]:
 def parents(job_id: IdLike, limit: int, after: str | None) -> Request[JobPage]:
     """A page of the jobs that this one waits for, or has waited for."""
     return Request("jobs.parents", {**given({"limit": limit, "after": after}), "id": as_id(job_id)}, records.job_page)
+
+
+def signal(job_id: IdLike, name: str, payload: JsonValue, key: str | None) -> Request[bool]:
+    """Tell this job something; with a key, so that the request can be repeated."""
+    if not isinstance(cast("object", name), str):
+        raise BadRequestError(f"signal: name must be text, not {type(name).__name__}")
+    try:
+        text = json_text.dumps(payload)
+    except ValueError as error:
+        raise BadRequestError(f"signal {name!r:.100}: the payload is not JSON: {error}") from None
+    body = {"id": as_id(job_id), "name": name, "payload": text, "key": str(uuid4()) if key is None else key}
+    return Request("jobs.signal", body, records.is_new)
 
 
 def cancel(job_ids: Iterable[IdLike], *, with_dependents: bool = False) -> Request[Changed]:

@@ -19,7 +19,7 @@ AnswerT = TypeVar("AnswerT")
 
 def seal_request(codec: Codec, request: Request[AnswerT]) -> Request[AnswerT]:
     """
-    *request* with the args of its jobs, or of its schedule, in envelopes.
+    *request* with the args of its jobs, or of its schedule, or its payload, in envelopes.
 
     Raises:
         BadRequestError: The codec failed, or the name of the handler is missing.
@@ -33,14 +33,21 @@ def seal_request(codec: Codec, request: Request[AnswerT]) -> Request[AnswerT]:
 
 
 def _sealed(codec: Codec, kind: str, body: Mapping[str, Any]) -> dict[str, object]:
+    if kind == "jobs.signal":
+        return {**body, "payload": _envelope(codec, kind, body["name"], body["payload"])}
     if "args" not in body:
         return dict(body)
     if "name" not in body:
         raise BadRequestError(f"{kind}: give the name beside args: the codec has to know for which handler they are")
+    return {**body, "args": _envelope(codec, kind, body["name"], body["args"])}
+
+
+def _envelope(codec: Codec, kind: str, name: str, text: str) -> str:
     try:
-        return {**body, "args": seal(codec, body["name"], body["args"])}
+        return seal(codec, name, text)
     except UnreadableError as error:
-        raise BadRequestError(f"{kind}: args cannot be encrypted: {error}") from None
+        what = "the payload" if kind == "jobs.signal" else "args"
+        raise BadRequestError(f"{kind}: {what} cannot be encrypted: {error}") from None
 
 
 def open_answer(codec: Codec, answer: AnswerT) -> AnswerT:
@@ -61,7 +68,9 @@ def open_answer(codec: Codec, answer: AnswerT) -> AnswerT:
 
 
 def _job(codec: Codec, job: Job) -> Job:
-    return replace(job, args=opened(codec, job.name, job.args), result=opened(codec, job.name, job.result))
+    signals = tuple(replace(one, payload=opened(codec, one.name, one.payload)) for one in job.signals)
+    args, result = (opened(codec, job.name, value) for value in (job.args, job.result))
+    return replace(job, args=args, result=result, signals=signals)
 
 
 def _schedule(codec: Codec, schedule: Schedule) -> Schedule:

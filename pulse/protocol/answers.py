@@ -86,6 +86,37 @@ class RelatedJobInfo(Struct, frozen=True):
     is_over: bool = False
 
 
+class SignalInfo(Struct, frozen=True):
+    """A signal that was sent to a job; ``payload``: JSON text, None for null or if it is hidden."""
+
+    signal: str = ""
+    key: str = ""
+    payload: str | None = None
+    sent_at: float = 0.0
+
+
+class NextSignal(Struct, frozen=True):
+    """The signal that a handler gets next, its ``id`` and ``payload`` (JSON text)."""
+
+    id: int
+    sent_at: float
+    payload: str | None = None
+
+
+class NextSignalAnswer(Struct, frozen=True):
+    """The answer to handler.signal; ``sent``: how many signals its job has had, ``now``: by the database's clock."""
+
+    sent: int
+    now: float
+    signal: NextSignal | None = None
+
+
+class SignalAnswer(Struct, frozen=True):
+    """The answer to jobs.signal; ``new``: it was not sent before."""
+
+    new: bool = True
+
+
 HELD_S: Final = 253402128000.0  # 9999-12-30: due when an earlier job of its schedule has ended
 
 
@@ -126,6 +157,9 @@ class JobInfo(Struct, frozen=True):
     parents_total: int = 0
     children: list[RelatedJobInfo] = []
     children_total: int = 0
+    awaited_signal: str | None = None  # its handler waits for a signal of that name, at most until it is due
+    signals: list[SignalInfo] = []
+    signals_total: int = 0
     history: list[AttemptInfo] = []
     hosts: dict[str, str] = {}
 
@@ -141,6 +175,8 @@ class JobInfo(Struct, frozen=True):
             return None
         if self.waiting_on:
             return f"waits for {count(self.waiting_on, 'other job')} to end"
+        if self.awaited_signal is not None:
+            return f'waits for the signal "{self.awaited_signal}"'
         return "held back behind an earlier job of its schedule" if self.is_held else None
 
     @property

@@ -144,13 +144,14 @@ class Result(Struct, frozen=True, array_like=True, gc=False):
     How one attempt ended: ``[id, attempt, outcome, detail, extra]``.
 
     ``detail`` by outcome: ok: JSON text or None; error, discard: text; retry: [seconds, text]; snooze: seconds;
-    release: None; crash: [text, signal or exit code or None]. ``check_result`` checks that.
+    wait: [seconds, [name of a signal, how many signals the handler has seen]]; release: None; crash: [text, signal or
+    exit code or None]. ``check_result`` checks that.
     """
 
     id: Id
     attempt: Attempt
-    outcome: Literal["ok", "error", "retry", "discard", "snooze", "release", "crash"]
-    detail: str | float | tuple[float | str, str | int | None] | None = None
+    outcome: Literal["ok", "error", "retry", "discard", "snooze", "wait", "release", "crash"]
+    detail: str | float | tuple[float | str, str | int | tuple[Name, Count] | None] | None = None
     extra: ResultExtra | None = None
 
     @property
@@ -286,6 +287,8 @@ def check_result(result: Result) -> None:
         case ("error" | "discard", str()) | ("release", None):
             return
         case ("snooze", float(delay_s)) | ("retry", (float(delay_s), str())) if 0 <= delay_s <= MAX_SECONDS:
+            return
+        case ("wait", (float(delay_s), (str(), int()))) if 0 <= delay_s <= MAX_SECONDS:
             return
         case ("crash", (str(), int() | None)):
             return

@@ -88,6 +88,21 @@ class JobsParents(ById, frozen=True):
     after: str | None = None
 
 
+class JobsSignal(ById, frozen=True):
+    """A signal for a job; ``payload``: JSON text; the same name and ``key`` are the same signal, sent again."""
+
+    name: Name
+    payload: str = "null"
+    key: Name | None = None
+
+
+class HandlerSignal(ById, frozen=True):
+    """What a handler that waits for a signal asks: the first one of that name that is not among those it ``had``."""
+
+    name: Name
+    had: Annotated[list[Annotated[int, Meta(ge=1, le=2**63 - 1)]], Meta(max_length=10_000)] = []
+
+
 class ByIds(Struct, frozen=True):
     """A request about several jobs; ``matching`` is the filter that chose them, for the audit."""
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final, cast
 
-# Args, progress, checkpoints and results. Errors stay, since viewers need them.
-CONTENTS: Final = frozenset({"args", "progress", "result"})
-PARTS: Final = frozenset({"job", "jobs", "schedule", "schedules", "history"})
+# Args, progress, checkpoints, results and payloads of signals. Errors stay, since viewers need them.
+CONTENTS: Final = frozenset({"args", "progress", "result", "payload"})
+PARTS: Final = frozenset({"job", "jobs", "schedule", "schedules", "history", "signals"})
 _KINDS: Final = frozenset({"jobs.get", "jobs.list", "jobs.parents", "schedules.get", "schedules.list"})
 
 

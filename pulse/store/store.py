@@ -46,6 +46,7 @@ from pulse.store.operators.jobs import Connections, Operations
 from pulse.store.operators.limits import LimitStore
 from pulse.store.operators.policies import Defaults, TopicStore
 from pulse.store.operators.schedules import ScheduleStore
+from pulse.store.operators.signals import SignalStore
 from pulse.store.operators.transaction import Acting, Operator, acting
 from pulse.store.operators.unique import UNIQUE_CONNECTIONS, UniqueSubmits
 from pulse.store.reading.counts import DepthStore
@@ -150,6 +151,7 @@ class Store(Operations, Defaults, Sweeps):
         self.topics = TopicStore(self.query)
         self.limits = LimitStore(self.query)
         self.dependencies = DependencyStore(self.query)
+        self.signals = SignalStore(self.query)
         self.listing = Listing(self.query)
         self.error_groups = ErrorGroups(self.query)
         self.filter_counts = FilterCounts(self.query)
@@ -176,7 +178,7 @@ class Store(Operations, Defaults, Sweeps):
             for _ in range(_WARM):
                 connection = await taken.enter_async_context(self.hot.connection())
                 await connection.fetch(_CLAIM, [], 0, [], [], 1.0, *[None] * 4, *UNWITNESSED, None, None)
-                for sql, arrays in ((_COMPLETE, 2), (_END, 8)):  # behind the fence
+                for sql, arrays in ((_COMPLETE, 2), (_END, 10)):  # behind the fence
                     await connection.fetch(sql, *fence_columns([]), *(() for _ in range(arrays)), None)
                 await connection.fetch(_SUBMIT, *job_columns([]), [], [], None)
                 await connection.fetch(

@@ -20,6 +20,7 @@ from pulse.errors import BadRequestError, InlineError, ProtocolError, PulseError
 from pulse.job import Job
 from pulse.protocol import MAX_FRAME_BYTES, FrameReader, Submit, decode_body
 from pulse.security.codec import Codec
+from pulse.testing import signals
 from pulse.testing.memory import MemoryQueue
 
 __all__ = ["InlineAsyncClient", "InlineClient"]
@@ -133,6 +134,10 @@ def _cancel(queue: MemoryQueue, body: Mapping[str, object]) -> dict[str, object]
     return {"done": done, "refused": refused}
 
 
+def _signal(queue: MemoryQueue, body: Mapping[str, object]) -> dict[str, object]:
+    return {"new": signals.send(queue.job(cast("bytes", body["id"])), body, queue.now_s())}
+
+
 def _nothing(_queue: MemoryQueue, _body: Mapping[str, object]) -> dict[str, object]:
     return {}
 
@@ -142,5 +147,6 @@ _ANSWERS: Final[Mapping[str, Callable[[MemoryQueue, Mapping[str, Any]], dict[str
     "jobs.get": _get,
     "jobs.parents": _parents,
     "jobs.cancel": _cancel,
+    "jobs.signal": _signal,
     "ping": _nothing,
 }

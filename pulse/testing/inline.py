@@ -7,6 +7,7 @@ are in memory. There is no server, no process and no waiting: back-off is a numb
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Concatenate, Final, ParamSpec, Unpack, cast, overload
 from uuid import UUID
@@ -27,6 +28,7 @@ from pulse.testing.running import InlineRunner
 __all__ = ["Inline"]
 
 P = ParamSpec("P")
+_ENDLESS_S: Final = 1e8  # a wait for a signal has no time limit
 MAX_RUNS: Final = 10_000  # attempts without an end: a handler snoozes, or submits itself, for ever
 
 
@@ -218,6 +220,9 @@ def _until_ended(job: MemoryJob) -> Iterator[int]:
     for number in range(MAX_RUNS):
         if job.is_terminal:
             return
+        if job.info.awaited_signal is not None and (job.info.next_run_at or 0.0) >= time.time() + _ENDLESS_S:
+            name = job.info.awaited_signal
+            raise InlineError(f"{job.info.name} waits for the signal {name!r}, which nobody has sent: client.signal(…)")
         yield number
     raise _endless(job.info.name, MAX_RUNS)
 

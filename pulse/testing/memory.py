@@ -32,6 +32,7 @@ from pulse.job import Job, Status, keeps_unique_key
 from pulse.protocol import Assignment, SubmittedJob
 from pulse.protocol.answers import AttemptInfo, JobInfo
 from pulse.security.codec import BY
+from pulse.testing import signals
 from pulse.testing.dependencies import settle, wait_for
 from pulse.testing.recording import Recording
 from pulse.worker.execution.attempt import Attempt, StopReason
@@ -49,9 +50,10 @@ _HISTORY: Final[Mapping[str, str]] = {
     "retry": "retry",
     "discard": "discarded",
     "snooze": "snoozed",
+    "wait": "snoozed",
     "release": "released",
 }
-_UNCHARGED: Final = frozenset({"snooze", "release"})
+_UNCHARGED: Final = frozenset({"snooze", "wait", "release"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +128,8 @@ class MemoryJob:
     def answer(self) -> dict[str, object]:
         """The body of the answer to jobs.get."""
         row = msgspec.structs.asdict(self.info)
-        return {"job": {**row, "history": [msgspec.structs.asdict(entry) for entry in self.info.history]}}
+        parts = {name: [msgspec.structs.asdict(one) for one in row[name]] for name in ("history", "signals")}
+        return {"job": {**row, **parts}}
 
     def record(self) -> InlineJob:
         """The job for the test."""
@@ -268,12 +271,9 @@ class MemoryQueue:
             last = info.history[-1]
             stored = job.recording.stored
             extra["previous"] = {
-                "outcome": last.outcome,
-                "reason": last.error,
-                "worker": last.worker,
-                "progress": last.progress,
+                "outcome": last.outcome, "reason": last.error, "worker": last.worker, "progress": last.progress,
                 "checkpoint": None if stored is None else json_text.dumps(stored),
-            }
+            }  # fmt: skip
         packed = {key: msgspec.Raw(msgspec.msgpack.encode(value)) for key, value in extra.items()}
         assignment = Assignment(
             id=info.id,
@@ -286,8 +286,9 @@ class MemoryQueue:
             extra=packed,
         )
         job.info = replace(
-            info, status="RUNNING", attempts=number, started_at=now_s, lease_until=now_s + LEASE_S, locked_by=WORKER
-        )
+            info, awaited_signal=None, status="RUNNING", attempts=number, started_at=now_s, lease_until=now_s + LEASE_S,
+            locked_by=WORKER,
+        )  # fmt: skip
         job.attempt = Attempt(assignment, handler, time.monotonic())
         job.recording.stop(cancelled=False)
         return job.attempt
@@ -302,6 +303,8 @@ class MemoryQueue:
             self._complete(job, detail if isinstance(detail, str) else None, now_s)
         elif kind == "retry" and isinstance(detail, tuple):
             self._end(job, kind, now_s, error=str(detail[1]), delay_s=float(detail[0] or 0))
+        elif kind == "wait":
+            self._end(job, kind, now_s, delay_s=signals.awaits(job, detail))
         elif kind in _UNCHARGED:
             self._end(job, kind, now_s, delay_s=float(detail) if isinstance(detail, float) else 0.0)
         else:
@@ -315,8 +318,7 @@ class MemoryQueue:
         running, now_s, info = job.attempt, self.now_s(), job.info
         if running is not None:
             self._stop(job, running, "canceled")
-            entry = _entry(info, info.attempts, "canceled", now_s, None)
-            job.info = replace(info, history=[*info.history, entry])
+            job.info = replace(info, history=[*info.history, _entry(info, info.attempts, "canceled", now_s, None)])
         job.info = replace(job.info, status="CANCELED", completed_at=now_s, locked_by=None, lease_until=None)
         settle(self._jobs, job, now_s)
         return True

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from uuid import UUID
 
 from pulse.app.context import Context
 from pulse.app.transactions.fence import AttemptFence
 from pulse.app.workflows.parents import ParentPage
 from pulse.app.workflows.receipt import Receipt
-from pulse.app.workflows.steps import split
+from pulse.app.workflows.steps import NextSignal, split
 from pulse.common import json_text
 from pulse.common.ids import uuid7
 from pulse.common.json_text import JsonValue
-from pulse.job import Job
+from pulse.job import Job, Signal
+from pulse.protocol.answers import SignalInfo
+from pulse.security.codec import Codec, unseal
 
 __all__ = ["Recording", "RecordingContext"]
 
@@ -31,6 +35,8 @@ class Recording:
         lease_lost: What ``ctx.lease_lost`` says; may be set.
         fence: What ``ctx.transaction`` asks, and what it has come to.
         parent_jobs: What ``ctx.parents()`` finds; may be set.
+        signals: What ``ctx.wait_for`` gets, the oldest first; may be set.
+        now_s: The time for waits, Unix seconds; None: that of the clock.
     """
 
     worker: str | None = None
@@ -41,6 +47,9 @@ class Recording:
         self.checkpoints: list[JsonValue] = []
         self.stored: JsonValue = None
         self.parent_jobs: Sequence[Job] = ()
+        self.signals: list[Signal] = []
+        self.now_s: float | None = None
+        self._codec: Codec | None = None
         self.cancelled = False
         self.lease_lost = False
 
@@ -48,9 +57,16 @@ class Recording:
         """Let the context say so."""
         self.cancelled, self.lease_lost = cancelled, lease_lost
 
-    def begin(self, fence: AttemptFence, parents: Sequence[Job]) -> None:
+    def begin(self, fence: AttemptFence, parents: Sequence[Job], codec: Codec | None, now_s: float) -> None:
         """An attempt begins, with a fence of its own; its job has waited for *parents*."""
-        self.fence, self.parent_jobs = fence, parents
+        self.fence, self.parent_jobs, self._codec, self.now_s = fence, parents, codec, now_s
+
+    def tell(self, sent: SignalInfo) -> None:
+        """A signal was sent to the job."""
+        payload = None if sent.payload is None else json_text.loads(sent.payload)
+        self.signals.append(
+            Signal(name=sent.signal, payload=payload, sent_at=datetime.fromtimestamp(sent.sent_at, UTC))
+        )
 
     def progress(self, text: str) -> None:
         """Keep a report."""
@@ -73,6 +89,15 @@ class Recording:
         """The jobs in ``parent_jobs``."""
         del after
         return self.parent_jobs, None
+
+    def next_signal(self, name: str, had: Sequence[int]) -> NextSignal:
+        """The first of ``signals`` that has that name and whose number, from 1 on, is not among those."""
+        sent, now_s = len(self.signals), time.time() if self.now_s is None else self.now_s
+        for number, signal in enumerate(self.signals, 1):
+            if signal.name == name and number not in had:
+                opened = replace(signal, payload=unseal(self._codec, name, signal.payload))
+                return NextSignal(opened, number, sent, now_s)
+        return NextSignal(None, 0, sent, now_s)
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import Any, Final, TypeAlias
@@ -77,7 +77,7 @@ class InlineRunner:
         if not claimed:
             return
         called = _called(claimed, handler)
-        with _begun(called, claimed, self._parents):
+        with self._begun(called, claimed):
             if needs_loop:
                 value = anyio.run(self._call, called, handler, _call_directly, backend=self._backend)
             else:
@@ -95,7 +95,7 @@ class InlineRunner:
         if not claimed:
             return
         called = _called(claimed, handler)
-        with _begun(called, claimed, self._parents):
+        with self._begun(called, claimed):
             value = await self._call(called, handler, _call_in_thread)
             endings = _endings(called, value)
             if handler.on_failure:
@@ -114,6 +114,22 @@ class InlineRunner:
     def _parents(self, job: MemoryJob) -> Sequence[Job]:
         page, handler = job_page(self._queue.parents(job)), self._queue.handler(job)
         return page.jobs if handler is None or handler.codec is None else open_answer(handler.codec, page).jobs
+
+    @contextlib.contextmanager
+    def _begun(self, called: Called, claimed: Claimed) -> Generator[None]:
+        """What runs in here belongs to the attempt, or to the batch; what runs afterwards does not."""
+        recordings = {attempt: job.recording for job, attempt in claimed}
+        tokens = CURRENT.set(called), LOGGED.set(claimed[0][1].job)
+        try:
+            called.begin(recordings.__getitem__)
+            for job, attempt in claimed:
+                fence = attempt.fence_for(WORKER, _keep_nothing, partial(_holds, job, attempt))
+                now_s = max(self._queue.now_s(), job.info.next_run_at or 0.0)  # a job that is run before it is due
+                job.recording.begin(fence, self._parents(job), attempt.codec, now_s)
+            yield
+        finally:
+            CURRENT.reset(tokens[0])
+            LOGGED.reset(tokens[1])
 
     def _claimed(self, jobs: Iterable[MemoryJob]) -> Claimed:
         found = [(job, self._queue.claim(job)) for job in jobs]
@@ -172,22 +188,6 @@ def _called(claimed: Claimed, handler: Handler) -> Called:
 
 def _attempts(called: Called) -> Sequence[Attempt]:
     return called.attempts if isinstance(called, BatchCall) else [called]
-
-
-@contextlib.contextmanager
-def _begun(called: Called, claimed: Claimed, parents: Callable[[MemoryJob], Sequence[Job]]) -> Generator[None]:
-    """What runs in here belongs to the attempt, or to the batch; what runs afterwards does not."""
-    recordings = {attempt: job.recording for job, attempt in claimed}
-    tokens = CURRENT.set(called), LOGGED.set(claimed[0][1].job)
-    try:
-        called.begin(recordings.__getitem__)
-        for job, attempt in claimed:
-            fence = attempt.fence_for(WORKER, _keep_nothing, partial(_holds, job, attempt))
-            job.recording.begin(fence, parents(job))
-        yield
-    finally:
-        CURRENT.reset(tokens[0])
-        LOGGED.reset(tokens[1])
 
 
 def _holds(job: MemoryJob, attempt: Attempt) -> bool:

@@ -15,7 +15,6 @@ from pulse.app.app import App
 from pulse.app.outcome import Outcome
 from pulse.app.tracing import for_attempts
 from pulse.app.transactions.fence import FencePhase
-from pulse.app.workflows.parents import ParentPage
 from pulse.app.workflows.receipt import Receipt
 from pulse.protocol import Drain
 from pulse.system import log_sink, processes
@@ -24,8 +23,8 @@ from pulse.worker.execution import stacks
 from pulse.worker.execution.attempt import HUNG, Attempt, Pair, StopReason
 from pulse.worker.execution.batch import BatchCall
 from pulse.worker.execution.deadlines import Deadlines
-from pulse.worker.execution.parents import ParentReader
 from pulse.worker.execution.runner import Runner, interrupt, make_runner
+from pulse.worker.execution.server_reader import ServerReader
 from pulse.worker.execution.wakeup import SAME_SIGNAL_S, Signals, Waker, WakeupEvent, exit_now
 from pulse.worker.isolation.manager import Cells
 from pulse.worker.isolation.run import CellRun
@@ -66,7 +65,7 @@ class Service:
         self._notes = notes
         self._log = log
         self._failures = FailureLog(log)
-        self._parents = ParentReader(options.pool.socket, app.codec)
+        self.reader = ServerReader(options.pool.socket, app.codec)
         self._ledger = Ledger(app.handlers, options.pool.concurrency)
         self._prefetch = Prefetch(options.pool.concurrency)
         self._tracing = for_attempts()
@@ -163,10 +162,6 @@ class Service:
         attempt.told_s = time.monotonic()
         self._ledger.checkpoints.save(attempt, text, receipt)
         self._soon()
-
-    def read_parents(self, attempt: Attempt, after: str | None) -> ParentPage:
-        """The handler asks for a page of the jobs that its job has waited for; in a thread."""
-        return self._parents.read(attempt, after)
 
     # Called by the cells.
 

@@ -14,7 +14,9 @@ FENCED: Final = {
     "complete_attempt",
     "unique_holder",
     "add_dependencies",
-    "forget_dependencies",
+    "forget_linked",
+    "deliver_signal",
+    "signal",
     "join_parent",
 }  # they find their row by its key, whatever the planner knows
 _TRAP: Final = "LANGUAGE plpgsql AS 'BEGIN RAISE EXCEPTION ''caught by evil''; END'"
@@ -62,6 +64,7 @@ _CALLS: Final = (
     "SELECT pulse.unset_limit('l', 'g'), pulse.unset_limit('l', NULL)",
     f"SELECT pulse.submit('n', after => ARRAY['{_JOB}'::uuid])",
     f"""SELECT pulse.submit_many('[{{"name": "n", "after": ["{_JOB}"]}}]'), pulse.settle(ARRAY['{_JOB}'::uuid])""",
+    f"SELECT pulse.signal('{_JOB}', 'approval', '{{}}', 'k'), pulse.signal('{_JOB}', 'approval')",
     f"DELETE FROM pulse.jobs WHERE id OPERATOR(pg_catalog.=) '{_JOB}'",
     "UPDATE pulse.dispatch_control SET paused = false",
 )  # fmt: skip

@@ -3,5 +3,5 @@ For handlers that are part of a workflow, or are one.
 
 - parents: `ctx.parents()`: the jobs that the job of a handler has waited for
 - receipt: whether the server has what a handler wants to keep
-- steps: `ctx.step` and `ctx.sleep`: parts of a handler that a later attempt leaves out
+- steps: `ctx.step`, `ctx.sleep` and `ctx.wait_for`: parts of a handler that a later attempt leaves out
 """

@@ -10,26 +10,40 @@ from __future__ import annotations
 import inspect
 import threading
 import time
-from collections.abc import Awaitable, Callable, Generator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Final, TypeAlias, cast
+from datetime import UTC, datetime
+from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 from pulse.app.workflows.receipt import Receipt, in_loop
 from pulse.common import json_text
 from pulse.common.json_text import JsonValue
 from pulse.errors import HandlerError, TooLargeError
+from pulse.job import Signal
 
-__all__ = ["CHECKPOINT_MAX_BYTES", "Asleep", "Steps", "fitting", "split"]
+__all__ = ["CHECKPOINT_MAX_BYTES", "Asleep", "Awaiting", "NextSignal", "Steps", "fitting", "split"]
 
 CHECKPOINT_MAX_BYTES: Final = 1024 * 1024  # small resumable state, not the work itself
 STEPS: Final = "$steps"  # a checkpoint with steps is an object with these two
 OWN: Final = "checkpoint"
 SLEEP: Final = "$sleep "  # before the name of a sleep; names of steps do not begin so
+WAIT: Final = "$wait "  # before the number of a wait, and the name of its signal
 _NAME_MAX: Final = 200
 _SLEEP_MAX_S: Final = 1e9  # as on the wire: 31 years
 
+
+class NextSignal(NamedTuple):
+    """What the server knows of the signals of a job: the next one, how many were sent to it, and what time it is."""
+
+    signal: Signal | None
+    id: int
+    sent: int
+    now_s: float
+
+
 Seal: TypeAlias = Callable[[str], str]
 Save: TypeAlias = Callable[[str], Receipt]
+Look: TypeAlias = Callable[[str, Sequence[int]], NextSignal]
 
 
 class Asleep(BaseException):
@@ -43,6 +57,22 @@ class Asleep(BaseException):
     def __init__(self, seconds: float) -> None:
         super().__init__(f"the attempt is given back for {seconds:g} s")
         self.seconds = seconds
+
+
+class Awaiting(Asleep):
+    """
+    Ends an attempt that waits for a signal.
+
+    Args:
+        seconds: How long at most.
+        signal: Its name.
+        sent: How many signals the job had when there was none of that name: another one may have come since.
+    """
+
+    def __init__(self, seconds: float, signal: str, sent: int) -> None:
+        super().__init__(seconds)
+        self.signal = signal
+        self.sent = sent
 
 
 class Steps:
@@ -78,6 +108,7 @@ class Steps:
         self._names: set[str] = set()  # used in this attempt
         self._unsaved: set[str] = set()  # their results are not known to be with the server
         self._sleeps = 0
+        self._waits: dict[str, int] = {}
         self._saving = threading.Lock()
 
     def checkpoint(self, data: JsonValue, save: Callable[[str], object]) -> None:
@@ -192,6 +223,105 @@ class Steps:
             self._results[key] = [until_s, slept]  # over for the attempts after this one, too
         return max(0.0, until_s - time.time())
 
+    def wait(self, save: Save, look: Look, name: str, timeout_s: float | None) -> Any:  # noqa: ANN401 - or what to await
+        """
+        The next signal of that name, or None when the time is over; gives the attempt back if it has not come.
+
+        Raises:
+            Awaiting: It has not come.
+            HandlerError: No attempt may wait here, or the name is not allowed.
+            ValueError: *timeout_s* is out of range.
+        """
+        if self._why_awake is not None:
+            raise HandlerError(self._why_awake)
+        given = cast("object", name)
+        if not isinstance(given, str) or not 1 <= len(given) <= _NAME_MAX:
+            raise HandlerError(f"signal {given!r:.100}: a name of 1 to {_NAME_MAX} characters is allowed")
+        if timeout_s is not None and not 0 <= timeout_s <= _SLEEP_MAX_S:
+            raise ValueError(f"wait_for: between 0 and {_SLEEP_MAX_S:g} seconds are allowed, not {timeout_s!r}")
+        return (self._wait_in_loop if in_loop() else self._wait)(save, look, name, timeout_s)
+
+    def _wait(self, save: Save, look: Look, name: str, timeout_s: float | None) -> Signal | None:
+        with self._waiting(name) as key:
+            while not self._is_decided(key):
+                found = look(name, self._had())
+                left_s = self._decide(key, found, timeout_s)
+                if left_s > 0:
+                    if timeout_s is not None:
+                        self._sent(save).wait()
+                    raise Awaiting(left_s, name, found.sent)
+            if key in self._unsaved:
+                self._sent(save).wait()
+                self._unsaved.discard(key)
+            return self._signal(key, name)
+
+    async def _wait_in_loop(self, save: Save, look: Look, name: str, timeout_s: float | None) -> Signal | None:
+        from anyio.to_thread import run_sync
+
+        with self._waiting(name) as key:
+            while not self._is_decided(key):
+                found = await run_sync(look, name, self._had(), abandon_on_cancel=True)
+                left_s = self._decide(key, found, timeout_s)
+                if left_s > 0:
+                    if timeout_s is not None:
+                        await self._sent(save).arrive()
+                    raise Awaiting(left_s, name, found.sent)
+            if key in self._unsaved:
+                await self._sent(save).arrive()
+                self._unsaved.discard(key)
+            return self._signal(key, name)
+
+    @contextmanager
+    def _waiting(self, name: str) -> Generator[str]:
+        """The key of a wait: those for signals of one name are counted, but for what fails."""
+        with self._saving:
+            number = self._waits[name] = self._waits.get(name, 0) + 1
+        try:
+            yield f"{WAIT}{number} {name}"
+        except BaseException:
+            with self._saving:
+                self._waits[name] -= 1
+            raise
+
+    def _is_decided(self, key: str) -> bool:
+        """Whether that wait has its signal, or is over."""
+        found = self._results.get(key)
+        return isinstance(found, dict) and "until_s" not in found
+
+    def _had(self) -> list[int]:
+        """The ids of the signals that waits of this job have."""
+        waits = (cast("dict[str, Any]", value) for key, value in self._results.items() if key.startswith(WAIT))
+        return [one["id"] for one in waits if "id" in one]
+
+    def _decide(self, key: str, found: NextSignal, timeout_s: float | None) -> float:
+        """How long to wait on, by the server's clock; 0: no longer, or another wait has got that signal meanwhile."""
+        signal = found.signal
+        with self._saving:
+            before = self._results.get(key)
+            stored = before.get("until_s") if isinstance(before, dict) else None
+            until_s = stored if isinstance(stored, int | float) else None
+            if until_s is None and timeout_s is not None:
+                until_s = found.now_s + timeout_s
+            if signal is not None:
+                if found.id in self._had():
+                    return 0.0
+                decided: JsonValue = {"id": found.id, "payload": signal.payload, "sent_at": signal.sent_at.timestamp()}
+            elif until_s is None:
+                return _SLEEP_MAX_S
+            elif until_s > found.now_s:
+                self._results[key] = {"until_s": until_s}
+                return until_s - found.now_s
+            else:
+                decided = {"over": True}
+            self._keep(key, decided)
+        return 0.0
+
+    def _signal(self, key: str, name: str) -> Signal | None:
+        found = cast("dict[str, Any]", self._copy(key))
+        if "id" not in found:
+            return None
+        return Signal(name=name, payload=found["payload"], sent_at=datetime.fromtimestamp(found["sent_at"], UTC))
+
     @contextmanager
     def _used(self, name: str) -> Generator[None]:
         """The name of a step that runs; free again if it fails."""
@@ -213,14 +343,18 @@ class Steps:
         except ValueError as error:
             raise ValueError(f"the result of step {name!r} is not JSON: {error}") from None
         with self._saving:
-            before = dict(self._results)
-            self._results[name] = result
-            try:
-                self._text()
-            except TooLargeError:
-                self._results = before
-                raise
-            self._unsaved.add(name)
+            self._keep(name, result)
+
+    def _keep(self, name: str, result: JsonValue) -> None:
+        """Keep a result, unless all of them are too large then; within the lock."""
+        before = dict(self._results)
+        self._results[name] = result
+        try:
+            self._text()
+        except TooLargeError:
+            self._results = before
+            raise
+        self._unsaved.add(name)
 
     def _sent(self, save: Save) -> Receipt:
         """All of them, on their way: one after the other, so that the newest is sent last."""

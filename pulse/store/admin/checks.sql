@@ -22,7 +22,7 @@ FROM (VALUES
     ('constraint', 'audit', 'audit_action_check'), ('constraint', 'audit', 'audit_detail_check'), ('constraint', 'audit', 'audit_jobs_check'),
     ('constraint', 'audit', 'audit_pkey'), ('constraint', 'audit', 'audit_uid_check'),
     ('constraint', 'dependencies', 'dependencies_on_failure_check'), ('constraint', 'dependencies', 'dependencies_pkey'),
-    ('constraint', 'dependencies', 'joined'),
+    ('constraint', 'dependencies', 'joined'), ('constraint', 'signals', 'signals_pkey'), ('constraint', 'signals', 'sent'),
     ('constraint', 'dispatch_control', 'dispatch_control_open'), ('constraint', 'dispatch_control', 'dispatch_control_paused'),
     ('constraint', 'dispatch_control', 'dispatch_control_pkey'), ('constraint', 'dispatch_control', 'dispatch_control_topic_check'),
     ('constraint', 'dispatch_control', 'dispatch_control_until'), ('constraint', 'epochs', 'epochs_attempts_floor_check'), ('constraint', 'epochs', 'epochs_detail_check'),
@@ -76,10 +76,11 @@ FROM (VALUES
     ('function', 'await_claims', 'await_claims'), ('function', 'backoff_s', 'backoff_s'), ('function', 'count_slots', 'count_slots'),
     ('function', 'set_limit', 'set_limit'), ('function', 'unset_limit', 'unset_limit'),
     ('function', 'add_dependencies', 'add_dependencies'), ('function', 'after_problem', 'after_problem'),
-    ('function', 'join_parent', 'join_parent'), ('function', 'forget_dependencies', 'forget_dependencies'), ('function', 'settle', 'settle'),
-    ('function', 'wait_again', 'wait_again'),
+    ('function', 'join_parent', 'join_parent'), ('function', 'forget_linked', 'forget_linked'), ('function', 'settle', 'settle'),
+    ('function', 'wait_again', 'wait_again'), ('function', 'signal_problem', 'signal_problem'), ('function', 'signal', 'signal'),
+    ('function', 'deliver_signal', 'deliver_signal'),
     ('trigger', 'jobs', 'deleted'),
-    ('trigger', 'dependencies', 'joined'), ('index', 'dependencies', 'idx_dependencies_child'),
+    ('trigger', 'dependencies', 'joined'), ('trigger', 'signals', 'sent'), ('index', 'dependencies', 'idx_dependencies_child'),
     ('function', 'check_schedule', 'check_schedule'),
     ('function', 'check_attempt', 'check_attempt'), ('function', 'complete_attempt', 'complete_attempt'),
     ('function', 'checked_priority', 'checked_priority'), ('function', 'create_schedule', 'create_schedule'),
@@ -261,6 +262,18 @@ WITH wrong AS (
     WHERE NOT d.is_over AND p.is_parent IS NULL
 )
 SELECT w.id::text AS id, w.detail, count(*) OVER () AS violations FROM wrong w LIMIT $1;
+
+
+-- name: check_signals :many
+-- What:    a job knows how many signals were sent to it, and none is there without its job
+-- Args:    $1 examples int
+-- Guard:   none: reads.   Returns: id, detail, violations.
+SELECT coalesce(j.id, s.job_id)::text AS id, format('has had %s signals, %s are there', coalesce(j.signals, 0), coalesce(s.count, 0)) AS detail,
+       count(*) OVER () AS violations
+FROM (SELECT s.job_id, count(*) FROM pulse.signals s GROUP BY s.job_id) AS s
+FULL JOIN (SELECT j.id, j.signals FROM pulse.jobs j WHERE j.signals IS NOT NULL) AS j ON j.id = s.job_id
+WHERE j.signals IS DISTINCT FROM s.count
+LIMIT $1;
 
 
 -- name: check_lapsed :many

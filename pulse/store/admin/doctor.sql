@@ -82,7 +82,7 @@ FROM (VALUES ('jobs', '{SELECT,INSERT,UPDATE,DELETE}'), ('attempts', '{SELECT,IN
              ('set_aside', '{SELECT,INSERT,UPDATE,DELETE}'), ('limits', '{SELECT,INSERT,UPDATE,DELETE}'),
              ('dispatch_control', '{SELECT,INSERT,UPDATE}'), ('handlers', '{SELECT,INSERT,UPDATE}'), ('hosts', '{SELECT,INSERT,UPDATE}'),
              ('witnesses', '{SELECT,INSERT,UPDATE}'), ('epochs', '{SELECT,INSERT,UPDATE}'),
-             ('sweep_mark', '{SELECT,UPDATE}'), ('retention_mark', '{SELECT,UPDATE}'), ('schema_version', '{SELECT}'), ('dependencies', '{SELECT,UPDATE}'),
+             ('sweep_mark', '{SELECT,UPDATE}'), ('retention_mark', '{SELECT,UPDATE}'), ('schema_version', '{SELECT}'), ('dependencies', '{SELECT,UPDATE}'), ('signals', '{SELECT}'),
              ('audit', '{SELECT,INSERT,UPDATE,DELETE}')) AS n(name, privileges)
 JOIN pg_class c ON c.relnamespace = to_regnamespace('pulse') AND c.relname = n.name
 CROSS JOIN unnest(n.privileges::text[]) AS p(privilege)
@@ -97,7 +97,7 @@ SELECT format('call pulse.%s', f.proname), has_function_privilege(f.oid, 'EXECUT
 FROM pg_proc f
 WHERE f.pronamespace = to_regnamespace('pulse')
   AND f.proname IN ('add_dependencies', 'await_claims', 'backoff_s', 'count_slots', 'delete_schedule', 'event_args', 'insert_unique', 'jittered', 'note',
-                    'notify_work', 'resolved_options', 'set_limit', 'set_topic', 'settle', 'submit', 'tell', 'trigger_schedule', 'unique_holder',
+                    'notify_work', 'resolved_options', 'set_limit', 'set_topic', 'settle', 'signal', 'submit', 'tell', 'trigger_schedule', 'unique_holder',
                     'unset_limit', 'uuid7', 'wait_again');
 
 -- name: role :one

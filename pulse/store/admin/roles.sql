@@ -102,14 +102,14 @@ GRANT SELECT, INSERT, UPDATE ON pulse.dispatch_control, pulse.handlers, pulse.ho
 GRANT SELECT, UPDATE ON pulse.sweep_mark, pulse.retention_mark TO :"server";
 GRANT SELECT, INSERT, UPDATE (reopened, detail) ON pulse.epochs TO :"server";
 GRANT SELECT, INSERT, UPDATE ON pulse.witnesses TO :"server";
-GRANT SELECT ON pulse.schema_version TO :"server";
+GRANT SELECT ON pulse.schema_version, pulse.signals TO :"server";
 GRANT SELECT, UPDATE (is_over) ON pulse.dependencies TO :"server";
 -- INSERT lets pulse.note trust the operator that the server names; locking rows takes UPDATE of one column, and seq is harmless.
 GRANT SELECT, INSERT, UPDATE (id), DELETE ON pulse.audit TO :"server";
 GRANT SELECT, UPDATE ON SEQUENCE pulse.work_notified TO :"server";
 GRANT EXECUTE ON FUNCTION pulse.add_dependencies, pulse.await_claims, pulse.backoff_s, pulse.count_slots, pulse.delete_schedule, pulse.event_args,
     pulse.insert_unique, pulse.jittered, pulse.note, pulse.notify_work, pulse.resolved_options, pulse.set_limit, pulse.set_topic,
-    pulse.settle, pulse.submit, pulse.tell, pulse.trigger_schedule, pulse.unique_holder, pulse.unset_limit,
+    pulse.settle, pulse.signal, pulse.submit, pulse.tell, pulse.trigger_schedule, pulse.unique_holder, pulse.unset_limit,
     pulse.uuid7, pulse.wait_again TO :"server";
 
 GRANT INSERT (id, name, topic, args, priority, next_run_at, max_attempts, timeout_s, expires_at, traceparent, group_key,
@@ -119,13 +119,15 @@ GRANT SELECT (topic, max_attempts, timeout_s) ON pulse.topics TO :"submit";
 GRANT SELECT, UPDATE ON SEQUENCE pulse.work_notified TO :"submit";
 GRANT EXECUTE ON FUNCTION pulse.submit, pulse.submit_many, pulse.time_problem, pulse.is_stored, pulse.is_stored_unseen,
     pulse.notify_work, pulse.resolved_options, pulse.tell, pulse.uuid7, pulse.check_attempt, pulse.complete_attempt,
-    pulse.group_problem, pulse.insert_unique, pulse.unique_holder, pulse.unique_problem, pulse.add_dependencies, pulse.after_problem
+    pulse.group_problem, pulse.insert_unique, pulse.unique_holder, pulse.unique_problem, pulse.add_dependencies, pulse.after_problem,
+    pulse.signal, pulse.signal_problem
     TO :"submit";
 
 GRANT SELECT (id, submitted_at, next_run_at, started_at, lease_until, completed_at, occurrence, expires_at, timeout_s, schedule_id, attempts,
     uncharged, max_attempts, crashes, status, priority, topic, name, locked_by, ran_by, last_error, traceparent, unique_key, unique_until,
-    group_key, counted_by, run_after, waiting_on, is_parent) ON pulse.jobs TO :"read";
+    group_key, counted_by, run_after, waiting_on, is_parent, signals, awaited_signal) ON pulse.jobs TO :"read";
 GRANT SELECT ON pulse.dependencies TO :"read";
+GRANT SELECT (job_id, sent_at, id, name, key) ON pulse.signals TO :"read";
 GRANT SELECT (job_id, started_at, ended_at, attempt, exit_code, outcome, worker, error, cpu_s, peak_rss_bytes, stack) ON pulse.attempts
     TO :"read";
 GRANT SELECT (id, created_at, next_run_at, last_run_at, run_at, every_s, timeout_s, max_attempts, priority, paused, kind, name, topic, cron,

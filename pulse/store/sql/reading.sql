@@ -6,6 +6,11 @@
 CASE WHEN j.waiting_on > 0 AND j.run_after IS NOT NULL THEN j.run_after ELSE j.next_run_at END AS next_run_at,
 
 
+-- fragment: awaited_signal
+-- What:    the signal that a job waits for.
+CASE WHEN j.status = 'PENDING' THEN j.awaited_signal END AS awaited_signal,
+
+
 -- name: get_job :one
 -- What:    one job, all its columns, and its attempts that have a row of their own, oldest first, in one snapshot.
 -- Args:    $1 id uuid.   Guard: none: reads.
@@ -15,7 +20,8 @@ SELECT uuid_send(j.id) AS id, j.topic, j.name, j.args::text AS args, j.status::t
     -- :include wanted_at
     j.started_at, j.completed_at, j.occurrence, j.expires_at, j.timeout_s, j.locked_by,
     j.ran_by, j.lease_until, j.progress::text AS progress, j.result::text AS result, j.last_error, uuid_send(j.schedule_id) AS schedule_id,
-    j.group_key, j.unique_key, j.unique_until, j.waiting_on, j.is_parent,
+    j.group_key, j.unique_key, j.unique_until, j.waiting_on, j.is_parent, j.signals,
+    -- :include awaited_signal
     ARRAY(
         SELECT ROW(uuid_send(a.job_id), a.attempt, a.worker, a.started_at, a.ended_at, a.outcome, a.error, a.exit_code,
             a.progress::text, a.cpu_s, a.peak_rss_bytes, a.stack)
@@ -231,7 +237,9 @@ SELECT uuid_send(j.id) AS id, j.topic, j.name, j.args::text AS args, j.status::t
     -- :include wanted_at
     j.started_at, j.completed_at, j.occurrence, j.expires_at, j.timeout_s, j.locked_by,
     j.ran_by, j.lease_until, j.progress::text AS progress, j.result::text AS result, j.last_error, uuid_send(j.schedule_id) AS schedule_id,
-    j.group_key, j.unique_key, j.unique_until, j.waiting_on
+    j.group_key, j.unique_key, j.unique_until,
+    -- :include awaited_signal
+    j.waiting_on
 FROM pulse.jobs j WHERE j.id = ANY ($1::uuid[]);
 
 
@@ -242,7 +250,9 @@ SELECT uuid_send(j.id) AS id, j.topic, j.name, j.status::text AS status, j.prior
     -- :include wanted_at
     j.started_at, j.completed_at, j.occurrence, j.expires_at, j.timeout_s, j.locked_by,
     j.ran_by, j.lease_until, uuid_send(j.schedule_id) AS schedule_id,
-    j.group_key, j.unique_key, j.unique_until, j.waiting_on
+    j.group_key, j.unique_key, j.unique_until,
+    -- :include awaited_signal
+    j.waiting_on
 FROM pulse.jobs j WHERE j.id = ANY ($1::uuid[]);
 
 

@@ -76,13 +76,20 @@ SELECT uuid_send(j.id) AS id, j.attempts, coalesce(j.is_parent, false) AS is_par
 JOIN pulse.jobs j ON j.id BETWEEN d.id AND d.id AND j.status::text = 'COMPLETED' AND j.attempts = d.attempt;
 
 
+-- fragment: delay_unless_signaled
+-- What:    how long an attempt that has ended puts its job off: not at all, if it waits for a signal and one has come meanwhile.
+CASE WHEN coalesce(j.signals, 0) > e.signals THEN 0 ELSE e.delay_s END
+
+
 -- name: end_attempts :many
 -- What:    end attempts in any way but success, through the one retry path, and write their history.
 --          From/to: RUNNING -> RETRYING, DEAD_LETTERED, PENDING
 -- Args:    $1 ids text, $2 attempts text, $3 workers text[], $4 outcomes text[], $5 errors text[] (NULL: keep last_error),
 --          $6 delay_s float8[] (NULL: the back-off), $7 exit codes int[], $8 progress text[] (JSON or NULL), $9 stacks text[],
---          $10 cpu_s float8[], $11 peak_rss_bytes bigint[] (same length, sorted by id), $12 now
+--          $10 cpu_s float8[], $11 peak_rss_bytes bigint[] (same length, sorted by id), $12 awaited signals text[], $13 how many
+--          signals their handlers had seen int[] (these two may be shorter: NULL), $14 now
 -- Guard:   id, status, locked_by, attempts; and for outcome lease_expired a lease that has lapsed by the database's clock.
+--          A job that waits for a signal is due at once if more signals were sent to it than its handler had seen.
 --          For each dead letter and crash of a handler that asks for it a job is submitted here: if and only if it is one. Jobs that
 --          wait for a dead letter are canceled or released by pulse.settle.
 -- Returns: id, attempt, new status, topic, priority, seconds until due, when that is (Unix), name and group (bytes: they may be corrupt);
@@ -96,7 +103,7 @@ JOIN pulse.jobs j ON j.id BETWEEN d.id AND d.id AND j.status::text = 'COMPLETED'
 --          A job of a sequence, which its claim has marked by run_after, keeps its position: that is put off instead.
 WITH ended AS (
     SELECT d.id, d.attempt, d.worker, d.outcome, d.error, d.exit_code, d.progress, d.stack, d.cpu_s, d.peak_rss_bytes,
-           coalesce($12, clock_timestamp()) AS at,
+           d.awaited_signal, d.signals, coalesce($14, clock_timestamp()) AS at,
            d.outcome IN ('released', 'unassigned', 'snoozed', 'crashed') AS uncharged, d.outcome = 'crashed' AS crashed,
            coalesce(d.delay_s, CASE d.outcome WHEN 'released' THEN 0 WHEN 'unassigned' THEN 0 WHEN 'crashed' THEN j.crashes ^ 2
                ELSE coalesce(pulse.backoff_s(coalesce(
@@ -118,17 +125,21 @@ WITH ended AS (
                ELSE d.attempt - j.uncharged >= j.max_attempts
            END AS dead
     FROM unnest($1::text::uuid[], $2::text::int[], $3::text[], $4::text[], $5::text[], $6::float8[], $7::int[],
-                $8::text[], $9::text[], $10::float8[], $11::bigint[])
-        AS d(id, attempt, worker, outcome, error, delay_s, exit_code, progress, stack, cpu_s, peak_rss_bytes)
+                $8::text[], $9::text[], $10::float8[], $11::bigint[], $12::text[], $13::int[])
+        AS d(id, attempt, worker, outcome, error, delay_s, exit_code, progress, stack, cpu_s, peak_rss_bytes, awaited_signal, signals)
     JOIN pulse.jobs j ON j.id BETWEEN d.id AND d.id
 ), changed AS (
     UPDATE pulse.jobs j
     SET status = (CASE WHEN e.dead THEN 'DEAD_LETTERED'
                        WHEN e.uncharged AND NOT e.crashed AND e.attempt = j.uncharged + 1 THEN 'PENDING'
                        ELSE 'RETRYING' END)::pulse.job_status,
-        next_run_at = CASE WHEN e.dead OR j.run_after IS NOT NULL THEN j.next_run_at ELSE e.at + e.delay_s * interval '1 second' END,
-        run_after = CASE WHEN e.dead OR j.run_after IS NULL THEN j.run_after ELSE e.at + e.delay_s * interval '1 second' END,
-        completed_at = CASE WHEN e.dead THEN e.at END,
+        next_run_at = CASE WHEN e.dead OR j.run_after IS NOT NULL THEN j.next_run_at ELSE e.at + interval '1 second' *
+            -- :include delay_unless_signaled
+            END,
+        run_after = CASE WHEN e.dead OR j.run_after IS NULL THEN j.run_after ELSE e.at + interval '1 second' *
+            -- :include delay_unless_signaled
+            END,
+        awaited_signal = e.awaited_signal, completed_at = CASE WHEN e.dead THEN e.at END,
         uncharged = j.uncharged + e.uncharged::int, crashes = j.crashes + e.crashed::int,
         last_error = coalesce(e.error, j.last_error), progress = coalesce(e.progress::jsonb, j.progress),
         locked_by = NULL, lease_until = NULL
@@ -136,7 +147,9 @@ WITH ended AS (
     WHERE j.id BETWEEN e.id AND e.id AND j.status::text = 'RUNNING' AND j.locked_by = e.worker AND j.attempts = e.attempt
       AND (e.outcome <> 'lease_expired' OR j.lease_until < e.at)
     RETURNING j.id, j.attempts, j.status, j.name, j.topic, j.priority, greatest(j.next_run_at, j.run_after) AS due_at, j.started_at, j.progress, j.group_key, e.worker, e.outcome, e.error,
-              e.exit_code, e.at, e.delay_s, e.stack, e.cpu_s, e.peak_rss_bytes, j.is_parent
+              e.exit_code, e.at, e.stack, e.cpu_s, e.peak_rss_bytes, j.is_parent,
+              -- :include delay_unless_signaled
+              AS delay_s
 ), history AS (
     INSERT INTO pulse.attempts (job_id, attempt, worker, started_at, ended_at, outcome, error, exit_code, progress, stack,
                                 cpu_s, peak_rss_bytes)

@@ -170,3 +170,6 @@ class _BatchLink:
 
     def parents(self, after: str | None) -> NoReturn:  # noqa: ARG002 - as Link has it
         raise HandlerError("a batch has no parents: each job of it has its own, job.ctx.parents")
+
+    def next_signal(self, name: str, had: Sequence[int]) -> NoReturn:  # noqa: ARG002 - as Link has it
+        raise HandlerError("a batch gets no signals")

@@ -25,44 +25,16 @@ from pulse.app.handler import Handler
 from pulse.app.hooks.middleware import Layers, wrapped
 from pulse.app.outcome import RELEASED, Outcome
 from pulse.app.tracing import Tracing
-from pulse.app.transactions.fence import AttemptFence, FencePhase
-from pulse.app.workflows.parents import ParentPage
-from pulse.app.workflows.receipt import Receipt
 from pulse.logs import LOGGED
 from pulse.worker.execution.attempt import Attempt, arguments_for
 from pulse.worker.execution.batch import BatchCall, Called, called_by
 from pulse.worker.execution.failure_hooks import counts, tell_failure
+from pulse.worker.execution.link import AttemptLink, AttemptOwner
 from pulse.worker.execution.wakeup import WakeupEvent
 
-__all__ = ["AttemptOwner", "Runner", "RunnerOwner", "call_plain", "fence_of", "interrupt", "is_failure", "make_runner"]
+__all__ = ["Runner", "RunnerOwner", "call_plain", "interrupt", "is_failure", "make_runner"]
 
 SLICE_S: Final = 0.01  # then results are sent and frames are read before more handlers are called
-
-
-class AttemptOwner(Protocol):
-    """The owner of a handler's context; may be called from any thread."""
-
-    @property
-    def identity(self) -> str | None:
-        """Identity of this worker by the server; None: the server does not tell."""
-        ...
-
-    def lease_lost(self, attempt: Attempt) -> bool:
-        """Whether the attempt no longer holds its job, or its lease has passed unanswered."""
-        ...
-
-    def fenced(self, attempt: Attempt, phase: FencePhase) -> None:
-        """A fenced transaction of the handler has come that far."""
-
-    def progressed(self, attempt: Attempt, text: str) -> None:
-        """The handler reported progress."""
-
-    def checkpointed(self, attempt: Attempt, text: str, receipt: Receipt | None = None) -> None:
-        """The handler saved a checkpoint; *receipt* is settled when the server has it."""
-
-    def read_parents(self, attempt: Attempt, after: str | None) -> ParentPage:
-        """The handler asks for a page of the jobs that its job has waited for; blocks."""
-        ...
 
 
 class RunnerOwner(AttemptOwner, Protocol):
@@ -266,7 +238,7 @@ class _Caller:
     ) -> None:
         self._owner = owner
         self._tracing = tracing
-        self._link = partial(_AttemptLink, owner)
+        self._link = partial(AttemptLink, owner)
         self._threads = threads
         self._values = values
 
@@ -403,48 +375,3 @@ def call_plain(called: Called, handler: Handler, arguments: dict[str, Any]) -> o
 def is_failure(ending: Outcome, error: BaseException) -> bool:
     """Whether a handler's exception is worth a traceback: no outcome that it requested, and no interruption."""
     return ending.outcome == "error" and not isinstance(error, asyncio.CancelledError)
-
-
-def fence_of(attempt: Attempt, owner: AttemptOwner) -> AttemptFence | None:
-    """The fence of *attempt*, made when it is first wanted; None: the server has not named this worker."""
-    return None if owner.identity is None else attempt.fence_for(owner.identity, owner.fenced)
-
-
-class _AttemptLink:
-    """Connects one context to the worker."""
-
-    __slots__ = ("_attempt", "_owner")
-
-    def __init__(self, owner: RunnerOwner, attempt: Attempt) -> None:
-        self._attempt = attempt
-        self._owner = owner
-
-    @property
-    def worker(self) -> str | None:
-        return self._owner.identity
-
-    @property
-    def fence(self) -> AttemptFence | None:
-        return fence_of(self._attempt, self._owner)
-
-    @property
-    def lease_lost(self) -> bool:
-        return self._owner.lease_lost(self._attempt)
-
-    @property
-    def cancelled(self) -> bool:
-        return self._attempt.stopped is not None
-
-    def progress(self, text: str) -> None:
-        self._owner.progressed(self._attempt, text)
-
-    def checkpoint(self, text: str) -> None:
-        self._owner.checkpointed(self._attempt, text)
-
-    def save(self, text: str) -> Receipt:
-        receipt = Receipt()
-        self._owner.checkpointed(self._attempt, text, receipt)
-        return receipt
-
-    def parents(self, after: str | None) -> ParentPage:
-        return self._owner.read_parents(self._attempt, after)

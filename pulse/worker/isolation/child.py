@@ -27,16 +27,16 @@ from pulse.app.handler import Handler
 from pulse.app.hooks.lifespan import StartupError, running
 from pulse.app.outcome import Outcome
 from pulse.app.tracing import for_cell
-from pulse.app.transactions.fence import AttemptFence, FencePhase
-from pulse.app.workflows.parents import ParentPage
+from pulse.app.transactions.fence import FencePhase
 from pulse.app.workflows.receipt import Receipt
 from pulse.system import log_sink, processes
 from pulse.worker.execution import stacks
 from pulse.worker.execution.attempt import HUNG, Attempt, Phase, arguments_for
 from pulse.worker.execution.batch import BatchCall
 from pulse.worker.execution.failure_hooks import log_hook
-from pulse.worker.execution.parents import ParentReader
-from pulse.worker.execution.runner import call_plain, fence_of, interrupt, is_failure, make_runner
+from pulse.worker.execution.link import AttemptLink
+from pulse.worker.execution.runner import call_plain, interrupt, is_failure, make_runner
+from pulse.worker.execution.server_reader import ServerReader
 from pulse.worker.isolation.messages import (
     Begun,
     CellCheckpoint,
@@ -107,7 +107,7 @@ class CellProcess:
     def __init__(self, app: App, pool: PoolOptions, channel: socket.socket, stack_fd: int) -> None:
         self._app = app
         self._backend: Backend = pool.backend
-        self._parents = ParentReader(pool.socket, app.codec)
+        self.reader = ServerReader(pool.socket, app.codec)  # this process asks the server itself
         self._channel = channel
         self._stack_fd = stack_fd
         self._pid = os.getpid()
@@ -175,10 +175,6 @@ class CellProcess:
         if receipt is not None:
             self._receipts[id(receipt)] = receipt
         self._send(frame(CellCheckpoint(text, number)))
-
-    def read_parents(self, attempt: Attempt, after: str | None) -> ParentPage:
-        """The handler asks for a page of the jobs that its job has waited for: this process asks the server itself."""
-        return self._parents.read(attempt, after)
 
     # The rest.
 
@@ -308,49 +304,27 @@ class CellProcess:
         poll.poll()
 
 
-class _PlainLink:
+class _PlainLink(AttemptLink):
     """Connects a plain handler's context to the handler process: it looks at frames only when called."""
 
     def __init__(self, cell: CellProcess, attempt: Attempt) -> None:
+        super().__init__(cell, attempt)
         self._cell = cell
-        self._attempt = attempt
-
-    @property
-    def worker(self) -> str | None:
-        """Identity of the worker."""
-        return self._cell.identity
-
-    @property
-    def fence(self) -> AttemptFence | None:
-        """The fence of this attempt."""
-        return fence_of(self._attempt, self._cell)
 
     @property
     def lease_lost(self) -> bool:
         """Whether this attempt no longer holds the job."""
         self._cell.look()
-        return self._cell.lease_lost(self._attempt)
+        return super().lease_lost
 
     @property
     def cancelled(self) -> bool:
         """Whether the handler must end."""
         self._cell.look()
-        return self._attempt.stopped is not None
-
-    def progress(self, text: str) -> None:
-        """Send this JSON text with the next heartbeat."""
-        self._cell.progressed(self._attempt, text)
-
-    def checkpoint(self, text: str) -> None:
-        """Keep this JSON text for the next attempt."""
-        self._cell.checkpointed(self._attempt, text)
+        return super().cancelled
 
     def save(self, text: str) -> Receipt:
         """The same; the receipt says when the server has it."""
         receipt = Receipt(self._cell.listen)
         self._cell.checkpointed(self._attempt, text, receipt)
         return receipt
-
-    def parents(self, after: str | None) -> ParentPage:
-        """A page of the jobs that the job has waited for."""
-        return self._cell.read_parents(self._attempt, after)

@@ -154,7 +154,7 @@ class CellResult(_Message, frozen=True, tag="Result"):
     """From a cell, last: the outcome, as in a report."""
 
     outcome: OutcomeName
-    detail: str | float | tuple[float | str, str | int | None] | None = None
+    detail: str | float | tuple[float | str, str | int | tuple[str, int] | None] | None = None
 
 
 FromZygote: TypeAlias = Ready | Failed | Forked | CellRefused | CellEnded

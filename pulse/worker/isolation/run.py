@@ -20,7 +20,7 @@ from pulse.system import processes
 from pulse.system.failure_log import Log
 from pulse.worker.execution import stacks
 from pulse.worker.execution.attempt import HUNG, Attempt
-from pulse.worker.execution.runner import AttemptOwner
+from pulse.worker.execution.link import AttemptOwner
 from pulse.worker.isolation.death import death
 from pulse.worker.isolation.messages import (
     BadCellError,

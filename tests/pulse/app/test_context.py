@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 from dataclasses import replace
 
 import anyio.to_thread
@@ -13,6 +14,7 @@ from pulse import Context
 from pulse.app.context import current
 from pulse.app.workflows.parents import ParentPage
 from pulse.app.workflows.receipt import Receipt
+from pulse.app.workflows.steps import NextSignal
 from pulse.errors import HandlerError, NoHandlerError, TooLargeError, TransactionError
 
 pytestmark = pytest.mark.anyio
@@ -49,6 +51,9 @@ class Heard:
         self.said.append(("parents", str(after)))
         jobs = [pulse.Job(id=uuid.UUID(int=n), name="n", topic="t", status=pulse.Status.COMPLETED) for n in range(3)]
         return (jobs[:2], "2") if after is None else (jobs[2:], None)
+
+    def next_signal(self, name: str, had: Sequence[int]) -> NextSignal:
+        raise NotImplementedError
 
 
 @pytest.fixture

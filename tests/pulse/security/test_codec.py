@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 from uuid import UUID
@@ -18,6 +18,7 @@ from pulse.app.app import App
 from pulse.app.context import Context
 from pulse.app.workflows.parents import ParentPage
 from pulse.app.workflows.receipt import Receipt
+from pulse.app.workflows.steps import NextSignal
 from pulse.client.async_client import connect
 from pulse.client.records import JobPage, SchedulePage
 from pulse.client.requests import submit
@@ -205,6 +206,9 @@ class Kept:
         raise NotImplementedError
 
     def parents(self, after: str | None) -> ParentPage:
+        raise NotImplementedError
+
+    def next_signal(self, name: str, had: Sequence[int]) -> NextSignal:
         raise NotImplementedError
 
 

@@ -202,6 +202,11 @@ dependencies | pending | which does not know it |
     ALTER TABLE pulse.dependencies DISABLE TRIGGER joined;
     INSERT INTO pulse.dependencies VALUES ('{running}', '{pending}');
     UPDATE pulse.jobs SET waiting_on = 1, next_run_at = '9999-12-30Z' WHERE id = '{pending}'
+signals | pending | has had 2 signals, 0 are there | SET signals = 2
+signals | pending | has had 1 signals, 2 are there |
+    INSERT INTO pulse.signals (job_id, name, key) VALUES ('{pending}', 'n', 'a'), ('{pending}', 'n', 'b');
+    SET CONSTRAINTS ALL IMMEDIATE;
+    UPDATE pulse.jobs SET signals = 1 WHERE id = '{pending}'
 slots | running | goes by running | INSERT INTO pulse.limits (name) SELECT topic FROM pulse.jobs WHERE id = '{running}'
 slots | alone | only for the group g | INSERT INTO pulse.limits (name, group_key) VALUES ('alone', 'g')
 slots | running | counts from |

@@ -38,6 +38,7 @@ BASE: Final[dict[str, Columns]] = {
     "dependencies": {
         "parent_id": "'00000000-0000-0000-0000-000000000007'", "child_id": "'00000000-0000-0000-0000-000000000008'",
     },
+    "signals": {"job_id": "'00000000-0000-0000-0000-000000000007'", "name": "'n'", "key": "'k'"},
     "witnesses": {
         "instance": "'00000000-0000-0000-0000-000000000007'", "counter": "1", "epoch": "1", "highest": "1000",
         "place": "'p'", "host": "'h'",

@@ -16,10 +16,10 @@ ALL: Final = "SELECT INSERT UPDATE DELETE"
 TABLES: Final = frozenset(
     {
         "attempts", "audit", "dispatch_control", "epochs", "handlers", "hosts", "jobs", "retention_mark", "schedules", "schema_version",
-        "set_aside", "sweep_mark", "topics", "witnesses", "limits", "dependencies",
+        "set_aside", "sweep_mark", "topics", "witnesses", "limits", "dependencies", "signals",
     }
 )  # fmt: skip
-SEQUENCES: Final = frozenset({"audit_id_seq", "work_notified"})
+SEQUENCES: Final = frozenset({"audit_id_seq", "signals_id_seq", "work_notified"})
 FUNCTIONS: Final = frozenset(
     {
         "backoff_s", "check_schedule", "checked_priority", "create_schedule", "delete_schedule", "time_problem", "is_stored",
@@ -27,10 +27,16 @@ FUNCTIONS: Final = frozenset(
         "resume_schedule", "set_schedule", "set_topic", "submit", "submit_many", "tell", "tell_topics", "trigger_schedule", "update_schedule", "uuid7",
         "check_attempt", "complete_attempt", "event_args", "set_limit", "unset_limit", "count_slots", "await_claims",
         "group_problem", "insert_unique", "unique_holder", "unique_problem",
-        "add_dependencies", "after_problem", "forget_dependencies", "join_parent", "settle", "wait_again",
+        "add_dependencies", "after_problem", "forget_linked", "join_parent", "settle", "wait_again",
+        "signal", "signal_problem", "deliver_signal",
     }
 )  # fmt: skip
-SECRET: Final = {"jobs": {"args", "result", "progress", "checkpoint"}, "attempts": {"progress"}, "schedules": {"args"}}
+SECRET: Final = {
+    "jobs": {"args", "result", "progress", "checkpoint"},
+    "attempts": {"progress"},
+    "schedules": {"args"},
+    "signals": {"payload"},
+}
 # Role -> table -> privilege -> columns; an empty set of columns: the whole table.
 MAY: Final[dict[str, dict[str, dict[str, frozenset[str]]]]] = {
     "server": {
@@ -38,6 +44,7 @@ MAY: Final[dict[str, dict[str, dict[str, frozenset[str]]]]] = {
         **{name: dict.fromkeys(ALL.split()[:3], frozenset[str]()) for name in ("dispatch_control", "handlers", "hosts", "witnesses")},
         **{name: dict.fromkeys(("SELECT", "UPDATE"), frozenset[str]()) for name in ("sweep_mark", "retention_mark")},
         "schema_version": {"SELECT": frozenset()},
+        "signals": {"SELECT": frozenset()},
         "dependencies": {"SELECT": frozenset(), "UPDATE": frozenset({"is_over"})},
         "epochs": {"SELECT": frozenset(), "INSERT": frozenset(), "UPDATE": frozenset({"reopened", "detail"})},
         "audit": {**dict.fromkeys(("SELECT", "INSERT", "DELETE"), frozenset[str]()), "UPDATE": frozenset({"id"})},
@@ -60,12 +67,12 @@ CALLS: Final = {
     "server": {
         "backoff_s", "delete_schedule", "jittered", "note", "notify_work", "resolved_options", "set_topic", "tell", "trigger_schedule",
         "uuid7", "event_args", "submit", "set_limit", "unset_limit", "count_slots", "await_claims", "insert_unique", "unique_holder",
-        "add_dependencies", "settle", "wait_again",
+        "add_dependencies", "settle", "wait_again", "signal",
     },
     "submit": {
         "submit", "submit_many", "time_problem", "is_stored", "is_stored_unseen", "notify_work", "resolved_options", "tell", "uuid7",
         "check_attempt", "complete_attempt", "group_problem", "insert_unique", "unique_holder", "unique_problem",
-        "add_dependencies", "after_problem",
+        "add_dependencies", "after_problem", "signal", "signal_problem",
     },
     "read": set[str](),
     "public": set[str](),

@@ -405,7 +405,9 @@ class PeerSession:
                 if self._connection.is_over and ACCESS_OF[frame.kind] is Access.VIEWER:  # nobody reads the answer
                     self._connection.settle(frame.request)
                     return
-                answer = self._redaction.answer(await self._answer_to(frame.kind, body))
+                answer = await self._answer_to(frame.kind, body)
+                if ACCESS_OF[frame.kind] is not Access.WORKER:  # handlers need what people do not see
+                    answer = self._redaction.answer(answer)
         except StatementError as error:
             self._connection.refuse(frame.request, error.code, f"{frame.kind}: {error.message}")
         except PulseError as error:

@@ -26,7 +26,7 @@ from pulse_actors.dispatcher.diagnosis.why import ACTIVE, explain
 from pulse_actors.dispatcher.writes.batcher import halve
 from pulse_actors.shared import identity as identities
 
-RELATIVES: Final = 100  # jobs that one waits for, and that wait for it, in the answer about that one
+RELATIVES: Final = 100  # jobs that one waits for, that wait for it, and signals, in the answer about that one
 GRAPH_JOBS: Final = 10_001  # of a graph in one answer, a tenth of a second of work; and dependencies between them
 GRAPH_EDGES: Final = 40_000
 DEPENDENTS: Final = 50_000  # that one request cancels or retries beside those that it names: seconds
@@ -93,6 +93,9 @@ async def get_job(on: RequestContext, body: protocol.ById) -> Answer:
     host = on.services.host
     has_relatives = job.pop("is_parent", None) is not None or job.get("waiting_on") is not None
     relatives = await on.services.store.dependencies.of_job(body.id, RELATIVES) if has_relatives else {}
+    sent = job.pop("signals", None)
+    if sent:
+        relatives |= {"signals": await on.services.store.signals.of_job(body.id, RELATIVES), "signals_total": sent}
     return {"job": {**job, **relatives, "hosts": {host.id: host.name}}}
 
 
@@ -111,6 +114,19 @@ async def list_parents(on: RequestContext, body: protocol.JobsParents) -> Answer
     if not jobs and body.after is None and await store.reads.job(body.id) is None:
         raise no_such("job", body.id)
     return {"jobs": jobs, "next": following}
+
+
+async def send_signal(on: RequestContext, body: protocol.JobsSignal) -> Answer:
+    """Tell a job something that its handler waits for, or will; the notification of its commit wakes the claims."""
+    return {"new": await on.services.store.signals.send(body.id, body.name, body.payload, body.key)}
+
+
+async def next_signal(on: RequestContext, body: protocol.HandlerSignal) -> Answer:
+    """What a handler that waits for a signal has to know to go on, or to give its attempt back."""
+    answer = await on.services.store.signals.next(body.id, body.name, body.had)
+    if answer is None:
+        raise no_such("job", body.id)
+    return answer
 
 
 async def why_job(on: RequestContext, body: protocol.ById) -> Answer:

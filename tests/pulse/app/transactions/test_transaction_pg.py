@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any, NamedTuple, TypeAlias
@@ -20,6 +20,7 @@ from pulse.app.transactions.fence import AttemptFence
 from pulse.app.transactions.transaction import Transaction
 from pulse.app.workflows.parents import ParentPage
 from pulse.app.workflows.receipt import Receipt
+from pulse.app.workflows.steps import NextSignal
 from pulse.encryption import FernetCodec
 from pulse.errors import (
     BadRequestError,
@@ -73,6 +74,9 @@ class Held:
         raise NotImplementedError
 
     def parents(self, after: str | None) -> ParentPage:
+        raise NotImplementedError
+
+    def next_signal(self, name: str, had: Sequence[int]) -> NextSignal:
         raise NotImplementedError
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any, Final
 from uuid import uuid4
 
@@ -17,7 +17,7 @@ import pulse
 from pulse.app.context import Context
 from pulse.app.workflows.parents import ParentPage
 from pulse.app.workflows.receipt import Kept, Receipt
-from pulse.app.workflows.steps import Asleep, split
+from pulse.app.workflows.steps import Asleep, NextSignal, split
 from pulse.errors import HandlerError, StaleAttemptError, TooLargeError
 from pulse.testing import Inline, RecordingContext
 
@@ -227,6 +227,9 @@ class Slow:
         return self.receipts[-1]
 
     def parents(self, after: str | None) -> ParentPage:
+        raise NotImplementedError
+
+    def next_signal(self, name: str, had: Sequence[int]) -> NextSignal:
         raise NotImplementedError
 
 

@@ -12,13 +12,13 @@ import msgspec
 import pulse
 from pulse.app.outcome import Outcome
 from pulse.app.tracing import Tracing
-from pulse.app.workflows.parents import ParentPage
 from pulse.app.workflows.receipt import Receipt
 from pulse.logs import LOGGED
 from pulse.protocol import Assignment
 from pulse.worker.execution.attempt import Attempt
 from pulse.worker.execution.batch import BatchCall
 from pulse.worker.execution.runner import make_runner
+from pulse.worker.execution.server_reader import ServerReader
 
 Jobs = list[pulse.BatchJob[Any]]
 
@@ -56,7 +56,8 @@ class Office:
     def checkpointed(self, attempt: Attempt, text: str, receipt: Receipt | None = None) -> None:
         self.checkpoints[number(attempt)] = text
 
-    def read_parents(self, attempt: Attempt, after: str | None) -> ParentPage:
+    @property
+    def reader(self) -> ServerReader:
         raise NotImplementedError
 
 

@@ -13,12 +13,12 @@ import pytest
 
 import pulse
 from pulse.app.outcome import Outcome
-from pulse.app.workflows.parents import ParentPage
 from pulse.app.workflows.receipt import Receipt
 from pulse.protocol import Assignment
 from pulse.worker.execution import failure_hooks
 from pulse.worker.execution.attempt import Attempt
 from pulse.worker.execution.runner import interrupt, make_runner
+from pulse.worker.execution.server_reader import ServerReader
 
 pytestmark = pytest.mark.anyio
 
@@ -57,7 +57,8 @@ class Office:
 
     def checkpointed(self, attempt: Attempt, text: str, receipt: Receipt | None = None) -> None: ...
 
-    def read_parents(self, attempt: Attempt, after: str | None) -> ParentPage:
+    @property
+    def reader(self) -> ServerReader:
         """Nobody asks here."""
         raise NotImplementedError
 

@@ -17,11 +17,11 @@ import pytest
 
 from pulse.app.handler import make_handler
 from pulse.app.outcome import DONE, RELEASED, Outcome, crashed
-from pulse.app.workflows.parents import ParentPage
 from pulse.app.workflows.receipt import Receipt
 from pulse.protocol import Assignment
 from pulse.system import processes
 from pulse.worker.execution.attempt import Attempt, Phase
+from pulse.worker.execution.server_reader import ServerReader
 from pulse.worker.isolation import run
 from pulse.worker.isolation.messages import (
     BadCellError,
@@ -84,7 +84,8 @@ class Office:
     def checkpointed(self, attempt: Attempt, text: str, receipt: Receipt | None = None) -> None:
         self.said.append(("checkpoint", text))
 
-    def read_parents(self, attempt: Attempt, after: str | None) -> ParentPage:
+    @property
+    def reader(self) -> ServerReader:
         raise NotImplementedError
 
 

@@ -1,4 +1,4 @@
--- Jobs that wait for others: what an operator sees of them, and what happens to them when one is canceled or retried.
+-- Workflows: jobs that wait for other jobs, or for signals.
 
 
 -- name: related_jobs :many
@@ -95,3 +95,30 @@ CROSS JOIN LATERAL (
 -- Args:    $1 ids uuid[], $2 the ones among them that were canceled because another job had failed uuid[]
 -- Guard:   none: pulse.wait_again has it.   Returns: those that are PENDING still (another failed job may cancel one of $2 again), whether they are held.
 SELECT uuid_send(w.job_id) AS id, w.is_held FROM pulse.wait_again($1::uuid[], $2::uuid[]) AS w;
+
+
+-- name: send_signal :one
+-- What:    send a signal to a job.
+-- Args:    $1 job uuid, $2 name text, $3 payload text (JSON), $4 key text (NULL: it is new).
+-- Guard:   pulse.signal: the job is there and was neither completed nor canceled.   Returns: whether it is new.
+SELECT pulse.signal($1, $2, $3::text::jsonb, $4);
+
+
+-- name: next_signal :one
+-- What:    the first signal of a name that a handler has not had yet.
+-- Args:    $1 job uuid, $2 name text, $3 ids of those that it has had bigint[], $4 now.   Guard: none: reads, in one snapshot.
+-- Returns: how many signals were sent to the job, now (Unix), and the signal, or NULLs; nothing: there is no such job.
+SELECT coalesce(j.signals, 0) AS sent, date_part('epoch', coalesce($4, clock_timestamp())) AS now, s.id, s.payload::text AS payload,
+       date_part('epoch', s.sent_at) AS sent_at
+FROM pulse.jobs j
+LEFT JOIN LATERAL (
+    SELECT s.id, s.payload, s.sent_at FROM pulse.signals s
+    WHERE s.job_id = j.id AND s.name = $2 AND s.id <> ALL ($3::bigint[]) ORDER BY s.id LIMIT 1) AS s ON true
+WHERE j.id = $1;
+
+
+-- name: signals_of_job :many
+-- What:    the first signals that were sent to a job.   Args: $1 job uuid, $2 most int.   Guard: none: reads.
+-- Returns: name, key, payload (JSON), sent_at (Unix), in the order in which its handler gets them.
+SELECT s.name AS signal, s.key, s.payload::text AS payload, date_part('epoch', s.sent_at) AS sent_at
+FROM pulse.signals s WHERE s.job_id = $1 ORDER BY s.id LIMIT $2;

@@ -1,0 +1,78 @@
+"""Signals: what the world tells jobs, and what handlers that wait for it have not had yet."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pulse.errors import BadRequestError, ConflictError, NotFoundError, StatementError
+from pulse.store.arguments import uuids
+from pulse.store.failures import FOREIGN_KEY_VIOLATION
+from pulse.store.statements import STATEMENTS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pulse.store.connections.pool import Pool
+
+NOT_ALLOWED: Final = "55000"  # object_not_in_prerequisite_state: the job has ended
+TOO_MANY: Final = "54000"  # program_limit_exceeded
+
+
+class SignalStore:
+    """
+    The table of signals.
+
+    Args:
+        pool: Its connections.
+    """
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+
+    async def send(self, job: bytes, name: str, payload: str, key: str | None) -> bool:
+        """
+        Send a signal; returns whether it is new.
+
+        Args:
+            payload: JSON text.
+            key: The same name and key are the same signal.
+
+        Raises:
+            NotFoundError: There is no such job.
+            ConflictError: It was completed or canceled.
+            BadRequestError: The signal cannot be stored, or there are too many.
+        """
+        try:
+            async with self._pool.connection() as connection:
+                is_new: bool = await connection.fetchval(
+                    STATEMENTS["send_signal"].sql, *uuids([job]), name, payload, key
+                )
+        except StatementError as error:
+            for sqlstate, kind in (
+                (FOREIGN_KEY_VIOLATION, NotFoundError),
+                (NOT_ALLOWED, ConflictError),
+                (TOO_MANY, BadRequestError),
+            ):
+                if error.sqlstate == sqlstate:
+                    raise kind(error.message) from error
+            raise
+        return is_new
+
+    async def next(self, job: bytes, name: str, had: Sequence[int]) -> dict[str, object] | None:
+        """
+        The first signal of that name which is not among those that the handler has *had*.
+
+        Returns:
+            ``signal`` (None: there is none), how many were ``sent``, and ``now``; None: there is no such job.
+        """
+        async with self._pool.connection() as connection:
+            row = await connection.fetchrow(STATEMENTS["next_signal"].sql, *uuids([job]), name, had, None)
+        if row is None:
+            return None
+        found = None if row["id"] is None else {key: row[key] for key in ("id", "payload", "sent_at")}
+        return {"signal": found, "sent": row["sent"], "now": row["now"]}
+
+    async def of_job(self, job: bytes, limit: int) -> list[dict[str, object]]:
+        """The first *limit* signals that were sent to a job, in the order in which its handler gets them."""
+        async with self._pool.connection() as connection:
+            return [dict(row) for row in await connection.fetch(STATEMENTS["signals_of_job"].sql, *uuids([job]), limit)]
