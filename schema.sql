@@ -87,7 +87,7 @@ CREATE TABLE pulse.jobs (
     counted_by   text,                              -- the limit of its newest claim, of which its RUNNING row is a slot; NULL: none
     unique_key   text,                              -- no other job has it meanwhile ...
     unique_until text,                              -- ... that is until it starts first, or ends; NULL: it has given the key away
-    awaited_signal text,                            -- of a PENDING job: its handler waits for a signal of that name until it is due
+    awaited_signal text,                            -- of a job that waits: its handler waits for a signal of that name until it is due
 
     CONSTRAINT jobs_lease CHECK ((status = 'RUNNING') = (locked_by IS NOT NULL)
                              AND (status = 'RUNNING') = (lease_until IS NOT NULL)),
@@ -1415,7 +1415,7 @@ $$;
 REVOKE ALL ON FUNCTION pulse.settle(uuid[]), pulse.add_dependencies(uuid[], uuid[], text[]),
     pulse.wait_again(uuid[], uuid[]) FROM PUBLIC;
 
--- Signals: what the world tells a job. A handler that waits for one gives its attempt back: its job is PENDING, awaited_signal has the name,
+-- Signals: what the world tells a job. A handler that waits for one gives its attempt back: awaited_signal of its job has the name,
 -- and it is due when the wait is over. A signal makes it due now. One that comes earlier stays here until the handler asks for it; the
 -- handler keeps in its checkpoint which ones it has had, so that each wait gets one, and none gets it twice.
 CREATE TABLE pulse.signals (
@@ -1478,7 +1478,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enab
 DECLARE
     wakes boolean;
 BEGIN
-    SELECT j.status::text = 'PENDING' AND coalesce(j.awaited_signal = NEW.name, false) INTO wakes
+    SELECT j.status::text IN ('PENDING', 'RETRYING') AND coalesce(j.awaited_signal = NEW.name, false) INTO wakes
     FROM pulse.jobs j WHERE j.id = NEW.job_id FOR UPDATE;
     IF NOT FOUND THEN
         DELETE FROM pulse.signals s WHERE s.job_id = NEW.job_id;

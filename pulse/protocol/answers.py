@@ -104,10 +104,16 @@ class NextSignal(Struct, frozen=True):
 
 
 class NextSignalAnswer(Struct, frozen=True):
-    """The answer to handler.signal; ``sent``: how many signals its job has had, ``now``: by the database's clock."""
+    """
+    The answer to handler.signal.
+
+    ``sent``: how many signals its job has had; ``is_over``: the last attempt ended with that wait, and its time has
+    passed; ``now``: by the database's clock.
+    """
 
     sent: int
     now: float
+    is_over: bool = False
     signal: NextSignal | None = None
 
 

@@ -33,12 +33,21 @@ _SLEEP_MAX_S: Final = 1e9  # as on the wire: 31 years
 
 
 class NextSignal(NamedTuple):
-    """What the server knows of the signals of a job: the next one, how many were sent to it, and what time it is."""
+    """
+    What the server knows of the signals of a job.
+
+    Attributes:
+        signal: The next one; None: there is none.
+        sent: How many were sent to the job.
+        now_s: The time, Unix seconds.
+        is_over: Whether the attempt before ended with this wait, and its time has passed.
+    """
 
     signal: Signal | None
     id: int
     sent: int
     now_s: float
+    is_over: bool = False
 
 
 Seal: TypeAlias = Callable[[str], str]
@@ -297,24 +306,28 @@ class Steps:
         """How long to wait on, by the server's clock; 0: no longer, or another wait has got that signal meanwhile."""
         signal = found.signal
         with self._saving:
-            before = self._results.get(key)
-            stored = before.get("until_s") if isinstance(before, dict) else None
-            until_s = stored if isinstance(stored, int | float) else None
-            if until_s is None and timeout_s is not None:
-                until_s = found.now_s + timeout_s
             if signal is not None:
                 if found.id in self._had():
                     return 0.0
                 decided: JsonValue = {"id": found.id, "payload": signal.payload, "sent_at": signal.sent_at.timestamp()}
-            elif until_s is None:
-                return _SLEEP_MAX_S
-            elif until_s > found.now_s:
-                self._results[key] = {"until_s": until_s}
-                return until_s - found.now_s
             else:
+                left_s = self._wait_left_s(key, found, timeout_s)
+                if left_s > 0:
+                    return left_s
                 decided = {"over": True}
             self._keep(key, decided)
         return 0.0
+
+    def _wait_left_s(self, key: str, found: NextSignal, timeout_s: float | None) -> float:
+        """How long a wait that has no signal goes on."""
+        if timeout_s is None:
+            return _SLEEP_MAX_S
+        before = cast("dict[str, Any]", self._results.get(key, {}))
+        if found.is_over and before.get("attempt") == self._attempt - 1:
+            return 0.0
+        until_s: float = before.get("until_s", found.now_s + timeout_s)
+        self._results[key] = {"until_s": until_s, "attempt": self._attempt}
+        return until_s - found.now_s
 
     def _signal(self, key: str, name: str) -> Signal | None:
         found = cast("dict[str, Any]", self._copy(key))

@@ -120,7 +120,7 @@ GRANT SELECT, UPDATE ON SEQUENCE pulse.work_notified TO :"submit";
 GRANT EXECUTE ON FUNCTION pulse.submit, pulse.submit_many, pulse.time_problem, pulse.is_stored, pulse.is_stored_unseen,
     pulse.notify_work, pulse.resolved_options, pulse.tell, pulse.uuid7, pulse.check_attempt, pulse.complete_attempt,
     pulse.group_problem, pulse.insert_unique, pulse.unique_holder, pulse.unique_problem, pulse.add_dependencies, pulse.after_problem,
-    pulse.signal, pulse.signal_problem
+    pulse.signal
     TO :"submit";
 
 GRANT SELECT (id, submitted_at, next_run_at, started_at, lease_until, completed_at, occurrence, expires_at, timeout_s, schedule_id, attempts,

@@ -63,14 +63,15 @@ class SignalStore:
         The first signal of that name which is not among those that the handler has *had*.
 
         Returns:
-            ``signal`` (None: there is none), how many were ``sent``, and ``now``; None: there is no such job.
+            ``signal`` (None: there is none), how many were ``sent``, ``is_over``: the time of the wait that the last
+            attempt ended with has passed, and ``now``; None: there is no such job.
         """
         async with self._pool.connection() as connection:
             row = await connection.fetchrow(STATEMENTS["next_signal"].sql, *uuids([job]), name, had, None)
         if row is None:
             return None
         found = None if row["id"] is None else {key: row[key] for key in ("id", "payload", "sent_at")}
-        return {"signal": found, "sent": row["sent"], "now": row["now"]}
+        return {"signal": found, **{key: row[key] for key in ("sent", "is_over", "now")}}
 
     async def of_job(self, job: bytes, limit: int) -> list[dict[str, object]]:
         """The first *limit* signals that were sent to a job, in the order in which its handler gets them."""

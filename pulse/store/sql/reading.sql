@@ -8,7 +8,7 @@ CASE WHEN j.waiting_on > 0 AND j.run_after IS NOT NULL THEN j.run_after ELSE j.n
 
 -- fragment: awaited_signal
 -- What:    the signal that a job waits for.
-CASE WHEN j.status = 'PENDING' THEN j.awaited_signal END AS awaited_signal,
+CASE WHEN j.locked_by IS NULL AND j.completed_at IS NULL THEN j.awaited_signal END AS awaited_signal,
 
 
 -- name: get_job :one

@@ -139,7 +139,7 @@ WITH ended AS (
         run_after = CASE WHEN e.dead OR j.run_after IS NULL THEN j.run_after ELSE e.at + interval '1 second' *
             -- :include delay_unless_signaled
             END,
-        awaited_signal = e.awaited_signal, completed_at = CASE WHEN e.dead THEN e.at END,
+        awaited_signal = CASE WHEN coalesce(j.signals, 0) > e.signals THEN NULL ELSE e.awaited_signal END, completed_at = CASE WHEN e.dead THEN e.at END,
         uncharged = j.uncharged + e.uncharged::int, crashes = j.crashes + e.crashed::int,
         last_error = coalesce(e.error, j.last_error), progress = coalesce(e.progress::jsonb, j.progress),
         locked_by = NULL, lease_until = NULL

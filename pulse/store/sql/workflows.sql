@@ -100,15 +100,16 @@ SELECT uuid_send(w.job_id) AS id, w.is_held FROM pulse.wait_again($1::uuid[], $2
 -- name: send_signal :one
 -- What:    send a signal to a job.
 -- Args:    $1 job uuid, $2 name text, $3 payload text (JSON), $4 key text (NULL: it is new).
--- Guard:   pulse.signal: the job is there and was neither completed nor canceled.   Returns: whether it is new.
+-- Guard:   none: pulse.signal has them: the job is there, and was neither completed nor canceled.   Returns: whether it is new.
 SELECT pulse.signal($1, $2, $3::text::jsonb, $4);
 
 
 -- name: next_signal :one
 -- What:    the first signal of a name that a handler has not had yet.
 -- Args:    $1 job uuid, $2 name text, $3 ids of those that it has had bigint[], $4 now.   Guard: none: reads, in one snapshot.
--- Returns: how many signals were sent to the job, now (Unix), and the signal, or NULLs; nothing: there is no such job.
-SELECT coalesce(j.signals, 0) AS sent, date_part('epoch', coalesce($4, clock_timestamp())) AS now, s.id, s.payload::text AS payload,
+-- Returns: how many signals were sent to the job, whether the wait for it that the last attempt ended with has outlasted its time, now (Unix),
+--          and the signal, or NULLs; nothing: there is no such job.
+SELECT coalesce(j.signals, 0) AS sent, coalesce(j.awaited_signal = $2, false) AS is_over, date_part('epoch', coalesce($4, clock_timestamp())) AS now, s.id, s.payload::text AS payload,
        date_part('epoch', s.sent_at) AS sent_at
 FROM pulse.jobs j
 LEFT JOIN LATERAL (

@@ -58,7 +58,7 @@ class ServerReader:
             answers.NextSignalAnswer, self._ask("handler.signal", {"id": job, "name": name, "had": had})
         )
         if found.signal is None:
-            return NextSignal(None, 0, found.sent, found.now)
+            return NextSignal(None, 0, found.sent, found.now, is_over=found.is_over)
         payload = None if found.signal.payload is None else json_text.loads(found.signal.payload)
         sent_at = datetime.fromtimestamp(found.signal.sent_at, UTC)
         signal = Signal(name=name, payload=unseal(self._codec, name, payload), sent_at=sent_at)

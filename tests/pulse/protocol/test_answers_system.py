@@ -32,7 +32,8 @@ CLIENT_ANSWERS: Final[Mapping[str, type[Struct]]] = {
     "jobs.get": answers.OneJob, "jobs.why": answers.WhyAnswer, "jobs.graph": JobGraph,
     "jobs.parents": answers.JobPageAnswer, "jobs.cancel": answers.ChangedAnswer,
     "jobs.retry": answers.ChangedAnswer, "jobs.delete": answers.ChangedAnswer, "jobs.change": answers.ChangedAnswer,
-    "jobs.stack": answers.Stack, "schedules.find": SchedulePageAnswer,
+    "jobs.stack": answers.Stack, "jobs.signal": answers.SignalAnswer, "handler.parents": answers.JobPageAnswer,
+    "handler.signal": answers.NextSignalAnswer, "schedules.find": SchedulePageAnswer,
     "schedules.list": SchedulePageAnswer, "schedules.get": answers.OneSchedule,
     "schedules.create": answers.OneSchedule, "schedules.update": answers.OneSchedule,
     "schedules.delete": answers.Identity, "schedules.pause": answers.OneSchedule,
@@ -122,10 +123,18 @@ def ask_about_jobs(whole: Whole, heard: Heard) -> None:
     whole.wait_entry(uuid.UUID(bytes=running))
     until(lambda: ask("jobs.get", id=failing)["job"]["status"] == "DEAD_LETTERED", "it fails")
     assert ask("jobs.get", id=failing)["job"]["history"]
+    assert ask("handler.signal", id=waiting, name="approval")["signal"] is None
+    assert [ask("jobs.signal", id=waiting, name="approval", payload="1", key="k")["new"] for _ in range(2)] == [
+        True,
+        False,
+    ]
+    assert ask("jobs.get", id=waiting)["job"]["signals"][0]["payload"] == "1"
+    assert ask("handler.signal", id=waiting, name="approval")["signal"]["payload"] == "1"
     child = uuid.uuid4().bytes
     ask("submit", jobs=[{"id": child, "name": "mark", "after": [running, failing], "on_failure": "run"}])
     assert len(ask("jobs.get", id=child)["job"]["parents"]) == 2
     assert [one["id"] for one in ask("jobs.get", id=running)["job"]["children"]] == [child]
+    assert len(ask("handler.parents", id=child)["jobs"]) == 2
     first = ask("jobs.parents", id=child, limit=1)
     rest = ask("jobs.parents", id=child, after=first["next"])
     assert [one["id"] for one in (*first["jobs"], *rest["jobs"])] == sorted([running, failing])

@@ -99,7 +99,7 @@ def _columns(statement: str) -> set[str]:
 
 
 @pytest.mark.parametrize(("columns", "start", "end"), [
-    (_columns("get_job") - {"history", "is_parent"}, "A **row** is", "`history` is"),
+    (_columns("get_job") - {"history", "is_parent", "signals"}, "A **row** is", "`history` is"),
     (set(ATTEMPT), "`history` is", "A **schedule row**"),
     (_columns("get_schedule"), "A **schedule row**", "A **worker row**"),
 ])  # fmt: skip
@@ -123,7 +123,8 @@ def test_limits_have_the_values_of_the_code() -> None:
 def test_outcomes_take_the_details_that_are_described() -> None:
     examples: dict[str, Any] = {
         "JSON text or nil": ["{}", None], "text": ["no"], "[seconds, text]": [(5.0, "later")], "seconds": [5.0],
-        "nil": [None], "[text, exit code or nil]": [("died", -9), ("died", None)],
+        "[seconds, [name of a signal, number]]": [(5.0, ("approval", 1))], "nil": [None],
+        "[text, exit code or nil]": [("died", -9), ("died", None)],
     }  # fmt: skip
     outcomes = _tables(section(PAGE, SERVER))[2]
     [kinds] = [kind for field, kind, _ in wiretypes.fields(PARTS["result"]) if field == "outcome"]

@@ -72,7 +72,7 @@ CALLS: Final = {
     "submit": {
         "submit", "submit_many", "time_problem", "is_stored", "is_stored_unseen", "notify_work", "resolved_options", "tell", "uuid7",
         "check_attempt", "complete_attempt", "group_problem", "insert_unique", "unique_holder", "unique_problem",
-        "add_dependencies", "after_problem", "signal", "signal_problem",
+        "add_dependencies", "after_problem", "signal",
     },
     "read": set[str](),
     "public": set[str](),

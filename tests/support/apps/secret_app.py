@@ -26,3 +26,14 @@ app.handler("charge-apart", isolate=True)(_charge)
 @keyless.handler("keyless")
 async def read(card: str) -> str:
     return card
+
+
+@keyless.handler("tells", topic="keyless")
+def tells(card: str) -> dict[str, str]:
+    return {"card": card}
+
+
+@keyless.handler("hears", topic="keyless")
+def hears(ctx: pulse.Context) -> list[object]:
+    signal = ctx.wait_for("approval", timeout_s=0)
+    return [signal and signal.payload, *(parent.result for parent in ctx.parents())]

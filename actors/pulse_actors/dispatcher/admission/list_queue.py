@@ -20,8 +20,17 @@ from pulse_actors.dispatcher.admission.request_limits import LONGEST_REST_S, WOR
 from pulse_actors.shared.duty_cycle import rest_s
 
 LONG: Final = frozenset(
-    {"audit.list", "jobs.count", "jobs.errors", "jobs.list", "jobs.parents", "schedules.list", "topics.groups"}
-)
+    {
+        "audit.list",
+        "jobs.count",
+        "jobs.errors",
+        "jobs.list",
+        "jobs.parents",
+        "handler.parents",
+        "schedules.list",
+        "topics.groups",
+    }
+)  # fmt: skip
 WAIT_S: Final = STATEMENT_DEADLINE_S  # for a turn: as long as for a connection to the database
 
 

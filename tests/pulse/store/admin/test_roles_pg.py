@@ -216,6 +216,7 @@ async def test_submitting(place: Place, submitter: Sql) -> None:
 
 async def _uses_all(session: Sql, job: bytes) -> None:
     await _submits(session)
+    await session.execute("SELECT pulse.signal($1, 'approval')", job.hex())
     for call in ("check_attempt", "complete_attempt"):
         await session.execute(f"SELECT pulse.{call}($1, 1, $2)", job.hex(), WORKER)
 

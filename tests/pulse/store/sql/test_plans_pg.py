@@ -55,7 +55,7 @@ ARGUMENTS: Final[dict[str, tuple[str | None, ...]]] = {
     ),
     "find_levels": ("", "0", str(BATCH), NOW.isoformat()),
     "complete_jobs": (*_FENCE, _NULLS, _NULLS, None),
-    "end_attempts": (*_FENCE, _ERRORS, _ERRORS, *[_NULLS] * 6, None),
+    "end_attempts": (*_FENCE, _ERRORS, _ERRORS, *[_NULLS] * 8, None),
     "extend_leases": (*_FENCE, _NULLS, str(LEASE_S), None),
     "save_checkpoints": (*_FENCE, _ONES),
     "move_claims": (*_FENCE, "{" + ",".join([WORKER] * BATCH) + "}"),
