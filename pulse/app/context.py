@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -12,9 +11,10 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 from uuid import UUID, uuid5
 
 from pulse.app.transactions.fence import AttemptFence
-from pulse.app.workflows.parents import ParentPage, Parents
-from pulse.app.workflows.receipt import Receipt, Sent
-from pulse.app.workflows.steps import NextSignal, Steps, fitting
+from pulse.app.workflows.link import Link, LocalLink
+from pulse.app.workflows.parents import Parents
+from pulse.app.workflows.receipt import Sent
+from pulse.app.workflows.steps import Steps, fitting
 from pulse.common import json_text
 from pulse.common.json_text import JsonValue
 from pulse.errors import HandlerError, NoHandlerError, StaleAttemptError, TransactionError
@@ -31,50 +31,6 @@ PROGRESS_MAX_BYTES: Final = 16 * 1024  # it travels in every heartbeat
 RESULT_MAX_BYTES: Final = 4 * 1024 * 1024  # as of a returned one
 
 
-class Link(Protocol):
-    """Connects a context to the worker that runs the handler; callable from any thread."""
-
-    @property
-    def worker(self) -> str | None:
-        """Identity of the worker; None: no worker runs this attempt, or its server does not tell."""
-        ...
-
-    @property
-    def fence(self) -> AttemptFence | None:
-        """The fence of this attempt; None: there is no worker."""
-        ...
-
-    @property
-    def lease_lost(self) -> bool:
-        """Whether this attempt no longer holds the job."""
-        ...
-
-    @property
-    def cancelled(self) -> bool:
-        """Whether the handler must end."""
-        ...
-
-    def progress(self, text: str) -> None:
-        """Send this JSON text with the next heartbeat."""
-        ...
-
-    def checkpoint(self, text: str) -> None:
-        """Keep this JSON text for the next attempt."""
-        ...
-
-    def save(self, text: str) -> Receipt:
-        """The same; the receipt says when the server has it."""
-        ...
-
-    def parents(self, after: str | None) -> ParentPage:
-        """A page of the jobs that the job has waited for; blocks."""
-        ...
-
-    def next_signal(self, name: str, had: Sequence[int]) -> NextSignal:
-        """The first signal of that name whose id is not among those; blocks."""
-        ...
-
-
 class ContextOwner(Protocol):
     """An attempt."""
 
@@ -85,33 +41,6 @@ class ContextOwner(Protocol):
 
 
 CURRENT: Final[ContextVar[ContextOwner]] = ContextVar("pulse_current")  # whose handler runs here
-
-
-class _LocalLink:
-    """The link of a context that was made by hand, to call a handler in a test: reports go nowhere."""
-
-    worker = None
-    fence = None
-    lease_lost = False
-    cancelled = False
-
-    def progress(self, text: str) -> None: ...
-
-    def checkpoint(self, text: str) -> None: ...
-
-    def save(self, text: str) -> Receipt:
-        del text
-        receipt = Receipt()
-        receipt.settle()
-        return receipt
-
-    def parents(self, after: str | None) -> ParentPage:
-        del after
-        return (), None
-
-    def next_signal(self, name: str, had: Sequence[int]) -> NextSignal:
-        del name, had
-        return NextSignal(None, 0, 0, time.time())
 
 
 _SENT: Final = Sent()
@@ -164,7 +93,7 @@ class Context:
     occurrence: datetime | None = None
     previous: Previous | None = None
     args: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)  # they may be secrets
-    link: Link = field(default_factory=_LocalLink, repr=False)
+    link: Link = field(default_factory=LocalLink, repr=False)
     codec: Codec | None = field(default=None, repr=False)
     batch: tuple[BatchJob[Any], ...] = field(default=(), repr=False)
     steps: Steps = field(init=False, repr=False)

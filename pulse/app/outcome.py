@@ -17,7 +17,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias, cast
 from uuid import UUID
 
 from pulse.app.parameters import ArgumentError
-from pulse.app.workflows.steps import Asleep, Awaiting
+from pulse.app.workflows.steps import Asleep, SignalWaiting
 from pulse.common import json_text
 from pulse.common.text import cut_middle
 from pulse.errors import ResultError
@@ -244,7 +244,7 @@ def _classify_error(error: BaseException) -> Outcome:
             return Outcome("discard", clean_text(_text(error)) or "discarded by the handler")
         case ArgumentError():  # no try would change that
             return Outcome("discard", clean_text(f"the handler does not take these args: {error}"))
-        case Awaiting():
+        case SignalWaiting():
             return Outcome("wait", (error.seconds, (error.signal, error.sent)))
         case Asleep():
             return Outcome("snooze", error.seconds)

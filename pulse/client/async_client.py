@@ -262,7 +262,7 @@ class AsyncClient:
         """A page of the jobs that a job waits for, or has waited for, by id; a page of long results is short."""
         return await self._ask(requests.parents(job_id, limit, after))
 
-    async def signal(self, job_id: IdLike, name: str, payload: JsonValue = None, *, key: str | None = None) -> bool:
+    async def signal(self, job_id: IdLike, name: str, payload: object = None, *, key: str | None = None) -> bool:
         """Tell a job what its handler waits for (``ctx.wait_for``); whether that is new: the same *key* counts once."""
         return await self._ask(requests.signal(job_id, name, payload, key))
 

@@ -231,7 +231,7 @@ class Client:
         """A page of the jobs that a job waits for, or has waited for, by id; a page of long results is short."""
         return self._ask(requests.parents(job_id, limit, after))
 
-    def signal(self, job_id: IdLike, name: str, payload: JsonValue = None, *, key: str | None = None) -> bool:
+    def signal(self, job_id: IdLike, name: str, payload: object = None, *, key: str | None = None) -> bool:
         """Tell a job what its handler waits for (``ctx.wait_for``); whether that is new: the same *key* counts once."""
         return self._ask(requests.signal(job_id, name, payload, key))
 

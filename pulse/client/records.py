@@ -29,6 +29,7 @@ from pulse.protocol.answers import Stack
 from pulse.protocol.limits import LimitPageAnswer, OneLimit
 from pulse.protocol.schedules import PreviewAnswer, ScheduleInfo, SchedulePageAnswer
 from pulse.protocol.stats import Stats
+from pulse.protocol.workflows import RelatedJobInfo, SignalAnswer, SignalInfo
 
 __all__ = ["Changed", "JobPage", "LimitPage", "Reason", "SchedulePage", "Stack", "Why"]
 
@@ -164,7 +165,7 @@ def times(body: Body) -> list[datetime]:
 
 def is_new(body: Body) -> bool:
     """The answer to jobs.signal."""
-    return answers.read(answers.SignalAnswer, body).new
+    return answers.read(SignalAnswer, body).new
 
 
 def changed(body: Body) -> Changed:
@@ -275,11 +276,11 @@ def _history(entries: list[answers.AttemptInfo]) -> tuple[HistoryEntry, ...]:
     return tuple(_record(HistoryEntry, entry) for entry in entries)
 
 
-def _related(entries: list[answers.RelatedJobInfo]) -> tuple[RelatedJob, ...]:
+def _related(entries: list[RelatedJobInfo]) -> tuple[RelatedJob, ...]:
     return tuple(_record(RelatedJob, entry) for entry in entries)
 
 
-def _signals(entries: list[answers.SignalInfo]) -> tuple[Signal, ...]:
+def _signals(entries: list[SignalInfo]) -> tuple[Signal, ...]:
     return tuple(
         Signal(
             name=one.signal,

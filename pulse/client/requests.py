@@ -20,7 +20,6 @@ from pulse.client import records
 from pulse.client.records import Changed, JobPage, Stack, Why
 from pulse.common import json_text
 from pulse.common.ids import submitted_ids, uuid7s
-from pulse.common.json_text import JsonValue
 from pulse.common.wire_values import IdLike, TimeLike, as_id, unix_time, why_unsendable
 from pulse.errors import (
     BadRequestError,
@@ -266,7 +265,7 @@ def parents(job_id: IdLike, limit: int, after: str | None) -> Request[JobPage]:
     return Request("jobs.parents", {**given({"limit": limit, "after": after}), "id": as_id(job_id)}, records.job_page)
 
 
-def signal(job_id: IdLike, name: str, payload: JsonValue, key: str | None) -> Request[bool]:
+def signal(job_id: IdLike, name: str, payload: object, key: str | None) -> Request[bool]:
     """Tell this job something; with a key, so that the request can be repeated."""
     if not isinstance(cast("object", name), str):
         raise BadRequestError(f"signal: name must be text, not {type(name).__name__}")

@@ -30,6 +30,7 @@ Who may send what, and when, is the table ``ALLOWED`` in ``kinds``: role -> kind
 - roles: which role each kind of request needs
 - schedules: the answers about schedules
 - stats: the answer to `stats`: counts, rates and durations by topic
+- workflows: answers about jobs that wait for other jobs, or for signals
 """
 
 from __future__ import annotations

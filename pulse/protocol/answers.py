@@ -21,6 +21,7 @@ from pulse.errors import ProtocolError
 from pulse.protocol.fields import Id
 from pulse.protocol.schedules import ScheduleInfo
 from pulse.protocol.stats import JobCounts, LimitStats
+from pulse.protocol.workflows import RelatedJobInfo, SignalInfo
 
 KindT = TypeVar("KindT", bound=Struct)
 
@@ -74,53 +75,6 @@ class WhyAnswer(Struct, frozen=True):
     topic: str
     status: str
     reasons: list[ReasonInfo]
-
-
-class RelatedJobInfo(Struct, frozen=True):
-    """A job that another one waits for, or that waits for it; ``name`` None: it was deleted."""
-
-    id: Id
-    name: str | None = None
-    status: str | None = None
-    on_failure: str = "cancel"
-    is_over: bool = False
-
-
-class SignalInfo(Struct, frozen=True):
-    """A signal that was sent to a job; ``payload``: JSON text, None for null or if it is hidden."""
-
-    signal: str = ""
-    key: str = ""
-    payload: str | None = None
-    sent_at: float = 0.0
-
-
-class NextSignal(Struct, frozen=True):
-    """The signal that a handler gets next, its ``id`` and ``payload`` (JSON text)."""
-
-    id: int
-    sent_at: float
-    payload: str | None = None
-
-
-class NextSignalAnswer(Struct, frozen=True):
-    """
-    The answer to handler.signal.
-
-    ``sent``: how many signals its job has had; ``is_over``: the last attempt ended with that wait, and its time has
-    passed; ``now``: by the database's clock.
-    """
-
-    sent: int
-    now: float
-    is_over: bool = False
-    signal: NextSignal | None = None
-
-
-class SignalAnswer(Struct, frozen=True):
-    """The answer to jobs.signal; ``new``: it was not sent before."""
-
-    new: bool = True
 
 
 HELD_S: Final = 253402128000.0  # 9999-12-30: due when an earlier job of its schedule has ended

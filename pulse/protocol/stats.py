@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from pulse.protocol.fields import Id
-
 
 class Rates(Struct, frozen=True):
     """
@@ -303,26 +301,3 @@ class Stats(Struct, frozen=True):
     findings: dict[str, str] = {}
     limits: list[LimitStats] = []
     limits_omitted: int = 0
-
-
-class GraphNode(Struct, frozen=True):
-    """A job of a graph; ``name`` None: it was deleted."""
-
-    id: Id
-    name: str | None = None
-    status: str | None = None
-
-
-class JobGraph(Struct, frozen=True):
-    """
-    The jobs that dependencies link with one, which is the first of them.
-
-    Attributes:
-        jobs: Each of them.
-        edges: Dependencies: places in ``jobs`` of the one that is waited for, and of the one that waits.
-        is_all: Whether these are all.
-    """
-
-    jobs: list[GraphNode] = []
-    edges: list[tuple[int, int]] = []
-    is_all: bool = True

@@ -66,8 +66,8 @@ def ending_columns(endings: Sequence[Ending]) -> tuple[Sequence[object] | str, .
         [ending.stack for ending in endings],
         [ending.cpu_s for ending in endings],
         [ending.peak_rss_bytes for ending in endings],
-        short([ending.awaited_signal for ending in endings]),
-        short([ending.signals for ending in endings]),
+        short([ending.awaits and ending.awaits[0] for ending in endings]),
+        short([ending.awaits and ending.awaits[1] for ending in endings]),
     )
 
 

@@ -87,8 +87,8 @@ class Ending(NamedTuple):
 
     ``error`` None keeps the row's last_error; ``delay_s`` None means the back-off; ``exit_code`` negative: that signal;
     ``progress`` is JSON text, None keeps the row's; ``stack`` is the traceback where it hung; ``cpu_s`` and
-    ``peak_rss_bytes`` are what it used; ``awaited_signal``: its job waits for that one, and its handler had
-    seen so many ``signals``.
+    ``peak_rss_bytes`` are what it used; ``awaits``: the signal that its handler waits
+    for, and how many it had seen.
     """
 
     id: bytes
@@ -102,8 +102,7 @@ class Ending(NamedTuple):
     stack: str | None = None
     cpu_s: float | None = None
     peak_rss_bytes: int | None = None
-    awaited_signal: str | None = None
-    signals: int | None = None
+    awaits: tuple[str, int] | None = None
 
 
 class Ended(NamedTuple):

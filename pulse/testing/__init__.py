@@ -11,6 +11,7 @@ For tests of applications: handlers in memory, a server of its own, and jobs of 
 - recording: what a handler reports: progress and checkpoints
 - running: one attempt of a handler, in the caller's own thread or task
 - server: `pulse_server`: a real server with a worker of the app, empty for each test
+- signals: lets jobs in memory wait for signals
 """
 
 from __future__ import annotations
@@ -22,9 +23,8 @@ if TYPE_CHECKING:
     from pulse.errors import InlineError
     from pulse.testing.inline import Inline
     from pulse.testing.matching import SubmittedJobs
-    from pulse.testing.memory import InlineJob
     from pulse.testing.own_database import run_submitted, run_submitted_async, submitted, submitted_async
-    from pulse.testing.recording import RecordingContext
+    from pulse.testing.recording import InlineJob, RecordingContext
     from pulse.testing.server import PulseServer, running_pulse
 
 __all__ = [
@@ -45,7 +45,7 @@ __all__ = [
 _HOMES: Final = {
     "Inline": "pulse.testing.inline",
     "InlineError": "pulse.errors",
-    "InlineJob": "pulse.testing.memory",
+    "InlineJob": "pulse.testing.recording",
     "PulseServer": "pulse.testing.server",
     "RecordingContext": "pulse.testing.recording",
     "SubmittedJobs": "pulse.testing.matching",

@@ -20,7 +20,6 @@ from pulse.errors import BadRequestError, InlineError, ProtocolError, PulseError
 from pulse.job import Job
 from pulse.protocol import MAX_FRAME_BYTES, FrameReader, Submit, decode_body
 from pulse.security.codec import Codec
-from pulse.testing import signals
 from pulse.testing.memory import MemoryQueue
 
 __all__ = ["InlineAsyncClient", "InlineClient"]
@@ -135,7 +134,7 @@ def _cancel(queue: MemoryQueue, body: Mapping[str, object]) -> dict[str, object]
 
 
 def _signal(queue: MemoryQueue, body: Mapping[str, object]) -> dict[str, object]:
-    return {"new": signals.send(queue.job(cast("bytes", body["id"])), body, queue.now_s())}
+    return {"new": queue.signal(queue.job(cast("bytes", body["id"])), body)}
 
 
 def _nothing(_queue: MemoryQueue, _body: Mapping[str, object]) -> dict[str, object]:

@@ -22,7 +22,8 @@ from pulse.errors import BadRequestError, InlineError
 from pulse.protocol.answers import JobInfo
 from pulse.testing.clients import InlineAsyncClient, InlineClient
 from pulse.testing.matching import SubmittedJobs, find_submitted, told
-from pulse.testing.memory import InlineJob, MemoryJob, MemoryQueue, time_step
+from pulse.testing.memory import MemoryJob, MemoryQueue, time_step
+from pulse.testing.recording import InlineJob
 from pulse.testing.running import InlineRunner
 
 __all__ = ["Inline"]

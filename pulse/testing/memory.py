@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import fields
 from datetime import timedelta
 from typing import Any, Final
 from uuid import UUID
@@ -34,11 +34,11 @@ from pulse.protocol.answers import AttemptInfo, JobInfo
 from pulse.security.codec import BY
 from pulse.testing import signals
 from pulse.testing.dependencies import settle, wait_for
-from pulse.testing.recording import Recording
+from pulse.testing.recording import InlineJob, Recording
 from pulse.worker.execution.attempt import Attempt, StopReason
 from pulse.worker.execution.runner import interrupt
 
-__all__ = ["InlineJob", "MemoryJob", "MemoryQueue", "time_step"]
+__all__ = ["MemoryJob", "MemoryQueue", "time_step"]
 
 WORKER: Final = "inline"
 MAX_ATTEMPTS: Final = 5  # as PULSE_MAX_ATTEMPTS
@@ -54,24 +54,6 @@ _HISTORY: Final[Mapping[str, str]] = {
     "release": "released",
 }
 _UNCHARGED: Final = frozenset({"snooze", "wait", "release"})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InlineJob(Job):
-    """
-    A job that ran in memory.
-
-    Attributes:
-        error: What its last attempt raised; None: it returned.
-        delays_s: The wait before each next try, seconds.
-        progress_reports: Each value of ``ctx.progress``, of all attempts.
-        checkpoint: The newest value of ``ctx.checkpoint``.
-    """
-
-    error: BaseException | None = field(default=None, repr=False)
-    delays_s: tuple[float, ...] = ()
-    progress_reports: tuple[JsonValue, ...] = ()
-    checkpoint: JsonValue = None
 
 
 def time_step(seconds: float, minutes: float, hours: float, days: float) -> timedelta:
@@ -304,12 +286,22 @@ class MemoryQueue:
         elif kind == "retry" and isinstance(detail, tuple):
             self._end(job, kind, now_s, error=str(detail[1]), delay_s=float(detail[0] or 0))
         elif kind == "wait":
-            self._end(job, kind, now_s, delay_s=signals.awaits(job, detail))
+            job.info, delay_s = signals.awaiting(job.info, detail)
+            self._end(job, kind, now_s, delay_s=delay_s)
         elif kind in _UNCHARGED:
             self._end(job, kind, now_s, delay_s=float(detail) if isinstance(detail, float) else 0.0)
         else:
             stopped = attempt.stopped if attempt.stopped in {"timeout", "stalled"} else None
             self._end(job, stopped or kind, now_s, error=str(detail), dead=kind == "discard")
+
+    def signal(self, job: MemoryJob, body: Mapping[str, Any]) -> bool:
+        """Send *job* the signal in the body of a request; returns whether it is new."""
+        found = signals.sent(job.info, body, self.now_s())
+        if found is None:
+            return False
+        job.info = found
+        job.recording.tell(found.signals[-1])
+        return True
 
     def cancel(self, job: MemoryJob) -> bool:
         """Cancel a job that has not ended, and stop its handler."""

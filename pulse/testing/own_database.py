@@ -22,7 +22,7 @@ from pulse.protocol.answers import JobInfo
 from pulse.store.operators.testing import END_IN_TEST, SEE_JOBS
 from pulse.testing.inline import Inline
 from pulse.testing.matching import SubmittedJobs, find_submitted
-from pulse.testing.memory import InlineJob
+from pulse.testing.recording import InlineJob
 
 __all__ = ["run_submitted", "run_submitted_async", "submitted", "submitted_async"]
 

@@ -17,10 +17,10 @@ from pulse.common import json_text
 from pulse.common.ids import uuid7
 from pulse.common.json_text import JsonValue
 from pulse.job import Job, Signal
-from pulse.protocol.answers import SignalInfo
+from pulse.protocol.workflows import SignalInfo
 from pulse.security.codec import Codec, unseal
 
-__all__ = ["Recording", "RecordingContext"]
+__all__ = ["InlineJob", "Recording", "RecordingContext"]
 
 
 class Recording:
@@ -36,7 +36,7 @@ class Recording:
         fence: What ``ctx.transaction`` asks, and what it has come to.
         parent_jobs: What ``ctx.parents()`` finds; may be set.
         signals: What ``ctx.wait_for`` gets, the oldest first; may be set.
-        now_s: The time for waits, Unix seconds; None: that of the clock.
+        now_s: The time for waits, Unix seconds; None: what the clock says.
     """
 
     worker: str | None = None
@@ -96,8 +96,8 @@ class Recording:
         for number, signal in enumerate(self.signals, 1):
             if signal.name == name and number not in had:
                 opened = replace(signal, payload=unseal(self._codec, name, signal.payload))
-                return NextSignal(opened, number, sent, now_s)
-        return NextSignal(None, 0, sent, now_s)
+                return NextSignal(opened, number, sent=sent, now_s=now_s)
+        return NextSignal(None, sent=sent, now_s=now_s)
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -122,3 +122,21 @@ class RecordingContext(Context):
     name: str = "test"
     topic: str = "default"
     link: Recording = field(default_factory=Recording, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InlineJob(Job):
+    """
+    A job that ran in memory.
+
+    Attributes:
+        error: What its last attempt raised; None: it returned.
+        delays_s: The wait before each next try, seconds.
+        progress_reports: Each value of ``ctx.progress``, of all attempts.
+        checkpoint: The newest value of ``ctx.checkpoint``.
+    """
+
+    error: BaseException | None = field(default=None, repr=False)
+    delays_s: tuple[float, ...] = ()
+    progress_reports: tuple[JsonValue, ...] = ()
+    checkpoint: JsonValue = None

@@ -27,9 +27,9 @@ from pulse_supervisor.children.events import (
     Event,
     Exited,
     ReadyReceived,
+    SendSignal,
     SendStart,
     SendStop,
-    Signal,
     Slept,
     Spawn,
     SpawnFailed,
@@ -230,7 +230,7 @@ class ChildRunner:
                 return Briefed()
             case SendStop(grace_s) if slot.link is not None:
                 slot.link.send_nowait("stop", None, bus.body_of(bus.ActorStop(grace_s)))
-            case Signal(number) if slot.process is not None:
+            case SendSignal(number) if slot.process is not None:
                 if number is signal.SIGKILL:
                     reason = slot.state.fault or "it did not stop in time, or was to stop at once"
                     self._log.warning("child_killed", name=slot.child.name, pid=slot.process.pid, reason=reason)

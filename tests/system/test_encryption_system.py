@@ -106,12 +106,12 @@ def test_what_is_redacted_is_for_the_worker_alone(site: Site) -> None:
 def test_nothing_is_hidden_from_handlers(site: Site) -> None:
     """What their parents returned, and what signals say; people see the mask."""
     told, seen = {"card": SECRET}, {"card": "***"}
-    site.whole.pool("--processes", "1", "--topic", "keyless", app="tests.support.apps.secret_app:keyless")
     with pulse.Client(site.whole.path, timeout_s=END_S) as plain:
-        parent = plain.submit("tells", told, topic="keyless")
-        job = plain.submit("hears", topic="keyless", after=[parent])
+        parent = plain.submit("tells", told, topic="hidden")
+        job = plain.submit("hears", topic="hidden", after=[parent])
         assert plain.signal(job, "approval", told)
         assert plain.get(job).signals[0].payload == seen
+        site.whole.pool("--processes", "1", "--topic", "hidden", app="tests.support.apps.secret_app:keyless")
         assert plain.wait(parent, timeout_s=END_S).result == seen
         plain.wait(job, timeout_s=END_S)
     [row] = site.whole.rows("SELECT result FROM pulse.jobs WHERE id = $1", job)

@@ -21,7 +21,7 @@ from pulse.common.json_text import JsonValue
 from pulse.errors import HandlerError, TooLargeError
 from pulse.job import Signal
 
-__all__ = ["CHECKPOINT_MAX_BYTES", "Asleep", "Awaiting", "NextSignal", "Steps", "fitting", "split"]
+__all__ = ["CHECKPOINT_MAX_BYTES", "Asleep", "NextSignal", "Steps", "SignalWaiting", "fitting", "split"]
 
 CHECKPOINT_MAX_BYTES: Final = 1024 * 1024  # small resumable state, not the work itself
 STEPS: Final = "$steps"  # a checkpoint with steps is an object with these two
@@ -44,9 +44,9 @@ class NextSignal(NamedTuple):
     """
 
     signal: Signal | None
-    id: int
-    sent: int
-    now_s: float
+    id: int = 0
+    sent: int = 0
+    now_s: float = 0.0
     is_over: bool = False
 
 
@@ -68,7 +68,7 @@ class Asleep(BaseException):
         self.seconds = seconds
 
 
-class Awaiting(Asleep):
+class SignalWaiting(Asleep):
     """
     Ends an attempt that waits for a signal.
 
@@ -237,7 +237,7 @@ class Steps:
         The next signal of that name, or None when the time is over; gives the attempt back if it has not come.
 
         Raises:
-            Awaiting: It has not come.
+            SignalWaiting: It has not come.
             HandlerError: No attempt may wait here, or the name is not allowed.
             ValueError: *timeout_s* is out of range.
         """
@@ -258,7 +258,7 @@ class Steps:
                 if left_s > 0:
                     if timeout_s is not None:
                         self._sent(save).wait()
-                    raise Awaiting(left_s, name, found.sent)
+                    raise SignalWaiting(left_s, name, found.sent)
             if key in self._unsaved:
                 self._sent(save).wait()
                 self._unsaved.discard(key)
@@ -274,7 +274,7 @@ class Steps:
                 if left_s > 0:
                     if timeout_s is not None:
                         await self._sent(save).arrive()
-                    raise Awaiting(left_s, name, found.sent)
+                    raise SignalWaiting(left_s, name, found.sent)
             if key in self._unsaved:
                 await self._sent(save).arrive()
                 self._unsaved.discard(key)

@@ -8,6 +8,7 @@ Changes by operators and clients, each with its entry in the audit.
 - limits: sets and lists the policies of limits
 - policies: sets and reads the policy of a topic
 - schedules: creates, changes and fires schedules
+- signals: sends signals to jobs, and finds what a handler has not had yet
 - testing: empties the database of a test, and lets its time pass
 - transaction: runs a change and its audit entry in one transaction
 - unique: submits again, and submits jobs with unique keys

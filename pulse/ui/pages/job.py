@@ -15,7 +15,7 @@ from pulse.ops.bulk import ACTIONS, WAITING
 from pulse.ops.job_text import outcome_of, where
 from pulse.protocol import answers
 from pulse.protocol.answers import AttemptInfo, JobInfo
-from pulse.protocol.stats import JobGraph
+from pulse.protocol.workflows import JobGraph
 from pulse.ui.pages.common import ask, id_of, permit, site_of, trouble
 from pulse.ui.rendering import page
 from pulse.ui.view.graph import draw

@@ -16,7 +16,7 @@ from uuid import UUID
 
 from markupsafe import Markup
 
-from pulse.protocol.stats import JobGraph
+from pulse.protocol.workflows import JobGraph
 from pulse.ui.view.formatting import foreign, number, uuid, whole
 
 MOST_NODES: Final = 60  # as many as one still sees

@@ -15,11 +15,12 @@ from uuid import UUID
 
 import msgspec
 
-from pulse.app.context import CURRENT, Context, Link, Previous, steps_of
+from pulse.app.context import CURRENT, Context, Previous, steps_of
 from pulse.app.handler import Handler
 from pulse.app.outcome import DONE, RELEASED, Discard, Outcome, RetryAfter, classify, stalled, timed_out
 from pulse.app.retry_on import retried
 from pulse.app.transactions.fence import AttemptFence, FencePhase
+from pulse.app.workflows.link import Link
 from pulse.app.workflows.steps import Steps
 from pulse.common import json_text
 from pulse.common.json_text import JsonValue

@@ -12,10 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NoReturn
 from uuid import UUID
 
-from pulse.app.context import CURRENT, BatchJob, Context, Link
+from pulse.app.context import CURRENT, BatchJob, Context
 from pulse.app.handler import Handler
 from pulse.app.outcome import split
 from pulse.app.parameters import BatchParameters
+from pulse.app.workflows.link import Link
 from pulse.errors import HandlerError, TransactionError
 from pulse.logs import LOGGED
 from pulse.worker.execution.attempt import Attempt, HandlerCall, decoded_args

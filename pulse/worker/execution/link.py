@@ -50,11 +50,13 @@ class AttemptLink:
         owner: The owner of its handler.
     """
 
-    __slots__ = ("_attempt", "_owner")
+    __slots__ = ("_attempt", "_job", "_owner", "_reader")
 
     def __init__(self, owner: AttemptOwner, attempt: Attempt) -> None:
         self._attempt = attempt
+        self._job = attempt.pair[0]
         self._owner = owner
+        self._reader = owner.reader
 
     @property
     def worker(self) -> str | None:
@@ -92,8 +94,8 @@ class AttemptLink:
 
     def parents(self, after: str | None) -> ParentPage:
         """A page of the jobs that the job has waited for."""
-        return self._owner.reader.parents(self._attempt.job.id, after)
+        return self._reader.parents(self._job, after)
 
     def next_signal(self, name: str, had: Sequence[int]) -> NextSignal:
         """The first signal of that name that is not among those."""
-        return self._owner.reader.next_signal(self._attempt.job.id, name, had)
+        return self._reader.next_signal(self._job, name, had)

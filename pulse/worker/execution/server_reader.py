@@ -20,6 +20,7 @@ from pulse.client.sealing import open_answer
 from pulse.common import json_text
 from pulse.job import Signal
 from pulse.protocol import answers
+from pulse.protocol.workflows import NextSignalAnswer
 from pulse.security.codec import Codec, unseal
 
 __all__ = ["ServerReader"]
@@ -54,15 +55,13 @@ class ServerReader:
         Raises:
             UnreadableError: Its payload is encrypted with a key that is missing here.
         """
-        found = answers.read(
-            answers.NextSignalAnswer, self._ask("handler.signal", {"id": job, "name": name, "had": had})
-        )
+        found = answers.read(NextSignalAnswer, self._ask("handler.signal", {"id": job, "name": name, "had": had}))
         if found.signal is None:
-            return NextSignal(None, 0, found.sent, found.now, is_over=found.is_over)
+            return NextSignal(None, sent=found.sent, now_s=found.now, is_over=found.is_over)
         payload = None if found.signal.payload is None else json_text.loads(found.signal.payload)
         sent_at = datetime.fromtimestamp(found.signal.sent_at, UTC)
         signal = Signal(name=name, payload=unseal(self._codec, name, payload), sent_at=sent_at)
-        return NextSignal(signal, found.signal.id, found.sent, found.now)
+        return NextSignal(signal, found.signal.id, sent=found.sent, now_s=found.now)
 
     def _ask(self, kind: str, body: Mapping[str, object]) -> dict[str, object]:
         with self._making:

@@ -116,7 +116,7 @@ class SendStop(Effect, frozen=True):
     grace_s: float
 
 
-class Signal(Effect, frozen=True):
+class SendSignal(Effect, frozen=True):
     """Send a signal to the process."""
 
     signal: signal.Signals

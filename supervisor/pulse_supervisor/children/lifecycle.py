@@ -44,9 +44,9 @@ from pulse_supervisor.children.events import (
     ReadyReceived,
     RefusalReceived,
     RestartAsked,
+    SendSignal,
     SendStart,
     SendStop,
-    Signal,
     Slept,
     Spawn,
     SpawnFailed,
@@ -294,7 +294,7 @@ def _climb(state: ChildState, now_s: float) -> Outcome:
     if rung.signal is None:
         return replace(state, rungs=rungs, due_s=now_s + rung.wait_s), (SendStop(rung.wait_s),)
     sent = (*state.sent, rung.signal)
-    return replace(state, rungs=rungs, due_s=now_s + rung.wait_s, sent=sent), (Signal(rung.signal),)
+    return replace(state, rungs=rungs, due_s=now_s + rung.wait_s, sent=sent), (SendSignal(rung.signal),)
 
 
 def _died(child: ChildSpec, state: ChildState, event: Exited, now_s: float) -> Outcome:

@@ -18,7 +18,8 @@ from pulse.limit import Limit
 from pulse.protocol import answers
 from pulse.protocol.limits import DeclaredLimits, LimitInfo, LimitPageAnswer, OneLimit
 from pulse.protocol.schedules import PreviewAnswer, ScheduleInfo, SchedulePageAnswer
-from pulse.protocol.stats import ErrorsAnswer, FoundCounts, GroupsAnswer, JobGraph, Stats
+from pulse.protocol.stats import ErrorsAnswer, FoundCounts, GroupsAnswer, Stats
+from pulse.protocol.workflows import JobGraph, NextSignalAnswer, SignalAnswer
 from tests.support.servers.postgres import Postgres
 from tests.support.systems.system_kit import SHORT_LEASE, Whole, place
 from tests.support.waiting import until
@@ -32,8 +33,8 @@ CLIENT_ANSWERS: Final[Mapping[str, type[Struct]]] = {
     "jobs.get": answers.OneJob, "jobs.why": answers.WhyAnswer, "jobs.graph": JobGraph,
     "jobs.parents": answers.JobPageAnswer, "jobs.cancel": answers.ChangedAnswer,
     "jobs.retry": answers.ChangedAnswer, "jobs.delete": answers.ChangedAnswer, "jobs.change": answers.ChangedAnswer,
-    "jobs.stack": answers.Stack, "jobs.signal": answers.SignalAnswer, "handler.parents": answers.JobPageAnswer,
-    "handler.signal": answers.NextSignalAnswer, "schedules.find": SchedulePageAnswer,
+    "jobs.stack": answers.Stack, "jobs.signal": SignalAnswer, "handler.parents": answers.JobPageAnswer,
+    "handler.signal": NextSignalAnswer, "schedules.find": SchedulePageAnswer,
     "schedules.list": SchedulePageAnswer, "schedules.get": answers.OneSchedule,
     "schedules.create": answers.OneSchedule, "schedules.update": answers.OneSchedule,
     "schedules.delete": answers.Identity, "schedules.pause": answers.OneSchedule,

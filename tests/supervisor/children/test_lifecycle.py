@@ -27,9 +27,9 @@ from pulse_supervisor.children.events import (
     ReadyReceived,
     RefusalReceived,
     RestartAsked,
+    SendSignal,
     SendStart,
     SendStop,
-    Signal,
     Slept,
     Spawn,
     SpawnFailed,
@@ -111,7 +111,7 @@ def running(child: ChildSpec = ACTOR, now_s: float = 0.0) -> ChildState:
 
 
 def signals(effects: Iterable[Effect]) -> list[signal.Signals]:
-    return [effect.signal for effect in effects if isinstance(effect, Signal)]
+    return [effect.signal for effect in effects if isinstance(effect, SendSignal)]
 
 
 HISTORIES: dict[str, tuple[ChildSpec, Sequence[Event], dict[str, object]]] = {
@@ -156,7 +156,7 @@ HISTORIES: dict[str, tuple[ChildSpec, Sequence[Event], dict[str, object]]] = {
     },
 }  # fmt: skip
 STARTS: tuple[dict[str, object], list[Effect]] = ({"phase": ChildPhase.SPAWNING}, [Spawn()])
-KILLED: list[Effect] = [Signal(signal.SIGKILL)]
+KILLED: list[Effect] = [SendSignal(signal.SIGKILL)]
 STEPS: dict[str, tuple[ChildSpec, Sequence[Event], Event, float, dict[str, object], list[Effect]]] = {
     "only the first start is a boot": (
         ACTOR, [*TO_RUNNING[:2], Exited(code=70), SpawnOk(2)], HelloReceived(), 0.0, {}, [SendStart(boot=False)],
@@ -177,7 +177,7 @@ STEPS: dict[str, tuple[ChildSpec, Sequence[Event], Event, float, dict[str, objec
     ),
     "a transient child that fails comes back": (BRIEF, TO_RUNNING[:2], Exited(code=1), 0.0, *STARTS),
     "so does one that is killed": (BRIEF, TO_RUNNING[:2], Exited(signal=15), 0.0, *STARTS),
-    "a pool may drain": (POOL, TO_RUNNING[:2], StopAsked(), 0.0, {"deadline_s": 35.0}, [Signal(signal.SIGTERM)]),
+    "a pool may drain": (POOL, TO_RUNNING[:2], StopAsked(), 0.0, {"deadline_s": 35.0}, [SendSignal(signal.SIGTERM)]),
     "every rung that was climbed stays climbed": (
         POSTGRES, [*SERVES, StopAsked(), Deadline()], StopNow(), 1.0, {}, KILLED,
     ),
@@ -267,7 +267,7 @@ class TestStart:
         """Nobody waits for this start, so it is killed and tried again, and nothing else stops."""
         state = play(ACTOR, [*TO_RUNNING, Exited(signal=9), SpawnOk(2)])
         state, effects = step(ACTOR, state, Deadline(), 30.0)
-        assert effects == (Signal(signal.SIGKILL),)
+        assert effects == (SendSignal(signal.SIGKILL),)
         assert play(ACTOR, [Exited(signal=9)], state).phase is ChildPhase.WAITING
 
 
@@ -370,15 +370,15 @@ SERVING = play(POSTGRES, SERVES)
 
 class TestStop:
     @pytest.mark.parametrize(("child", "state", "first", "tried"), [
-        (ACTOR, running(), StopAsked(), [SendStop(5.0), Signal(signal.SIGTERM), Signal(signal.SIGKILL)]),
+        (ACTOR, running(), StopAsked(), [SendStop(5.0), SendSignal(signal.SIGTERM), SendSignal(signal.SIGKILL)]),
         # An actor that is not ready holds nothing, and may not listen.
-        (ACTOR, PRIMING, StopAsked(), [Signal(signal.SIGTERM), Signal(signal.SIGKILL)]),
-        (ACTOR, running(), StopNow(), [Signal(signal.SIGKILL)]),
-        (POSTGRES, SERVING, StopAsked(), [*map(Signal, (signal.SIGINT, signal.SIGQUIT, signal.SIGKILL))]),
+        (ACTOR, PRIMING, StopAsked(), [SendSignal(signal.SIGTERM), SendSignal(signal.SIGKILL)]),
+        (ACTOR, running(), StopNow(), [SendSignal(signal.SIGKILL)]),
+        (POSTGRES, SERVING, StopAsked(), [*map(SendSignal, (signal.SIGINT, signal.SIGQUIT, signal.SIGKILL))]),
         # At once goes on where the patient ladder stands.
         (
             POSTGRES, play(POSTGRES, [StopAsked()], SERVING), StopNow(),
-            [*map(Signal, (signal.SIGQUIT, signal.SIGKILL))],
+            [*map(SendSignal, (signal.SIGQUIT, signal.SIGKILL))],
         ),
     ])  # fmt: skip
     def test_the_ladder(self, child: ChildSpec, state: ChildState, first: Event, tried: list[Effect]) -> None:
@@ -508,11 +508,11 @@ class World(RuleBasedStateMachine):
                 counted = [at_s for at_s in self.unasked_s if self.unasked_s[-1] - at_s < 60.0]
                 assert len(counted) <= self.child.intensity.max_restarts, "one restart too many"
                 self.must_spawn = True
-            case Signal(signal.SIGKILL):
+            case SendSignal(signal.SIGKILL):
                 polite = self.asked and self.asked[-1] in {signal.SIGTERM, signal.SIGQUIT}
                 assert polite or self.told_kill, f"SIGKILL after {self.asked}"
                 self.asked.append(signal.SIGKILL)
-            case Signal(number):
+            case SendSignal(number):
                 self.asked.append(number)
             case SendStop():
                 self.asked.append("frame")

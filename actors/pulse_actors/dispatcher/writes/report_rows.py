@@ -100,14 +100,14 @@ def split(reports: Sequence[PendingReport]) -> tuple[list[Completion], list[Endi
 def ending_of(result: Result, worker: str) -> Ending:
     """The Ending of a result without success; its detail was checked before."""
     text, delay_s, code = None, None, None
-    awaited: tuple[str | None, int | None] = None, None
+    awaits: tuple[str, int] | None = None
     match (result.outcome, result.detail):
         case ("retry", (float(delay), str(reason))):
             text, delay_s = reason, delay
         case ("snooze", float(delay)):
             delay_s = delay
         case ("wait", (float(delay), (str(name), int(seen)))):
-            delay_s, awaited = delay, (name, seen)
+            delay_s, awaits = delay, (name, seen)
         case ("crash", (str(reason), signal_or_code)):
             text, code = reason, signal_or_code if isinstance(signal_or_code, int) else None
         case (_, str(reason)):
@@ -133,8 +133,7 @@ def ending_of(result: Result, worker: str) -> Ending:
         stack=None if extra.stack is None else clean(extra.stack),
         cpu_s=extra.cpu_s,
         peak_rss_bytes=extra.peak_rss_bytes,
-        awaited_signal=awaited[0],
-        signals=awaited[1],
+        awaits=awaits,
     )
 
 

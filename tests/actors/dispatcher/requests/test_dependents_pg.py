@@ -17,7 +17,7 @@ from pulse_actors.dispatcher.context import RequestContext
 from pulse_actors.dispatcher.requests import jobs
 from pulse_actors.dispatcher.requests.jobs import cancel_jobs, retry_jobs
 from tests.actors.dispatcher.net.test_session_pg import Lobby
-from tests.pulse.store.dependencies.test_dependencies_pg import (
+from tests.pulse.store.workflows.test_dependencies_pg import (
     PREVENTED,
     cancel,
     complete,

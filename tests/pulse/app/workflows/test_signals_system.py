@@ -12,6 +12,7 @@ import pytest
 
 import pulse
 from pulse.encryption import FernetCodec
+from pulse.errors import InlineError
 from pulse.testing import Inline, PulseServer
 from pulse.testing.server import running_pulse
 from tests.support.confidential import confidential
@@ -130,7 +131,7 @@ def test_what_is_wrong(pulse_server: PulseServer) -> None:
     with pytest.raises(pulse.NotFoundError, match="there is no job"):
         client.signal(UUID(int=1), "approval")
     with pytest.raises(pulse.BadRequestError, match="the payload is not JSON"):
-        client.signal(job, "approval", object())  # type: ignore[arg-type]
+        client.signal(job, "approval", object())
     with pytest.raises(pulse.BadRequestError, match="at most 65536 are allowed"):
         client.signal(job, "approval", "x" * 65_536)
     with pytest.raises(pulse.BadRequestError, match="name"):
@@ -152,7 +153,7 @@ def test_in_memory() -> None:
     job = inline.client.submit(polls)
     assert inline.run_job(job).result == [None] * 4
     job = inline.client.submit("waits_plain")
-    with pytest.raises(pulse.errors.InlineError, match="waits for the signal 'approval', which nobody has sent"):
+    with pytest.raises(InlineError, match="waits for the signal 'approval', which nobody has sent"):
         inline.run_job(job)
     assert inline.job(job).awaited_signal == "approval"
     assert [inline.client.signal(job, "approval", 1, key="k") for _ in range(2)] == [True, False]

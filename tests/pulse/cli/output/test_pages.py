@@ -30,13 +30,13 @@ from pulse.protocol.answers import (
     JobInfo,
     JobPageAnswer,
     PauseInfo,
-    RelatedJobInfo,
     StatusAnswer,
     Worker,
     read,
 )
 from pulse.protocol.schedules import ScheduleInfo, SchedulePageAnswer
 from pulse.protocol.stats import GroupStats, Stats
+from pulse.protocol.workflows import RelatedJobInfo
 from tests.support.commandline.cli_answers import stats
 
 NOW_S = 1_900_000_000.0

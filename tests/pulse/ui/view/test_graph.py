@@ -11,7 +11,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from pulse.protocol.stats import GraphNode, JobGraph
+from pulse.protocol.workflows import GraphNode, JobGraph
 from pulse.ui.view import graph as drawn
 from pulse.ui.view.graph import GraphDrawing, depths_of, draw
 

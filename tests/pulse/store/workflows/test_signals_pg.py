@@ -33,10 +33,10 @@ async def submitted(connection: Sql, **columns: str) -> UUID:
 
 
 async def end(connection: Sql, job: UUID, awaited: str | None = None, seen: int | None = None, **how: Any) -> float:
-    """End its attempt; returns in how many seconds it is due, as the server is told."""
+    """End its attempt; returns in how many seconds it is due, by the answer of the statement."""
     attempt = await connection.fetchval("SELECT attempts FROM pulse.jobs WHERE id = $1", job)
     ending = Ending(job.bytes, attempt, WORKER, **{"kind": EndingKind.SNOOZED, "delay_s": LONG_S, **how})
-    ending = ending._replace(awaited_signal=awaited, signals=seen)
+    ending = ending._replace(awaits=None if awaited is None else (awaited, seen or 0))
     [row] = await connection.fetch(STATEMENTS["end_attempts"].sql, *ending_columns([ending]), None)
     delay_s: float = row["delay_s"]
     return delay_s
@@ -306,7 +306,8 @@ async def test_signals_go_with_their_job(connection: Sql, dsn: str, order: str) 
             await task
         finally:
             await sender.close(timeout=5)
-    assert await connection.fetch("SELECT DISTINCT job_id FROM pulse.signals") == [(other,)]
+    rows = await connection.fetch("SELECT DISTINCT job_id FROM pulse.signals")
+    assert [row["job_id"] for row in rows] == [other]
 
 
 @pytest.mark.parametrize("is_off", [False, True])

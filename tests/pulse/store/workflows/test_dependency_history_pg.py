@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from pulse.store.admin.checks import TABLES
 from pulse.store.statements import STATEMENTS
 from tests.plugins.databases import EMPTY
-from tests.pulse.store.dependencies.test_dependencies_pg import cancel, complete, expire, fail, submit
+from tests.pulse.store.workflows.test_dependencies_pg import cancel, complete, expire, fail, submit
 from tests.support.servers.postgres import Postgres
 from tests.support.store.helpers import EXAMPLES, TERMINAL, Database, Sql, history_database, run_histories
 

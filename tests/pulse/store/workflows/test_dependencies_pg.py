@@ -58,7 +58,7 @@ async def retry(connection: Sql, job: UUID) -> None:
 
 async def _report(connection: Sql, job: UUID, outcome: str) -> None:
     await connection.execute(RUN, [job])
-    rest = ([outcome], ["x"], [None], [None], [None], [None], [None], [None], [], [], None)
+    rest: tuple[object, ...] = ([outcome], ["x"], [None], [None], [None], [None], [None], [None], [], [], None)
     await connection.execute(STATEMENTS["end_attempts"].sql, *fence_columns([Fence(job.bytes, 1, WORKER)]), *rest)
 
 
