@@ -5,6 +5,7 @@ The public names are here; a module is loaded when the first of its names is use
 ``import pulse`` in a program that only declares handlers stays light.
 
 - app: for authors of handlers: app, handler, context, outcome
+- bridge: makes jobs of the messages of a broker
 - cli: the command line
 - client: clients, asynchronous and blocking
 - common: small pure helpers

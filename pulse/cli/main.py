@@ -39,6 +39,7 @@ COMMANDS: Final = {
     "doctor": Lazy("pulse.cli.admin.doctor", "doctor", "Examine everything, and say what to do."),
     "metrics": Lazy("pulse.cli.admin.metrics", "metrics", "Serve metrics to Prometheus."),
     "ui": Lazy("pulse.cli.admin.ui", "ui", "Serve the dashboard."),
+    "bridge": Lazy("pulse.bridge.command", "bridge", "Make jobs of the messages of a broker."),
     "passwd": Lazy("pulse.cli.admin.passwd", "passwd", "Make a bcrypt entry for PULSE_AUTH_USERS."),
     "demo": Lazy("pulse.cli.admin.demo", "demo", "Watch a worker being killed, and its job recovered."),
     "completion": Lazy("pulse.cli.admin.completion", "completion", "Print the completion script of a shell."),

@@ -20,6 +20,7 @@ _EXTRA_OF: Final[Mapping[str, str]] = {
     "opentelemetry": "otel",
     "cryptography": "encryption",
     "watchfiles": "reload",
+    **dict.fromkeys(("nats", "nkeys"), "nats"),
 }
 
 

@@ -1,0 +1,9 @@
+"""
+Bridges: the messages of a broker become jobs.
+
+- broker: what a bridge needs of a broker; a further one is a module beside `nats`
+- command: the command line
+- jobs: the job that a message becomes; pure
+- loop: pulls messages, submits their jobs, and acknowledges them; for every broker
+- nats: NATS JetStream
+"""

@@ -1,0 +1,270 @@
+"""
+NATS JetStream as a broker: a durable pull consumer of a stream.
+
+The connection is renewed for ever. While it is lost nothing is pulled and no answer is sent: JetStream delivers again
+what has not been acknowledged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, cast
+
+import nats
+import structlog
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.errors import ConnectionClosedError, Error, NoRespondersError
+from nats.js import JetStreamContext
+from nats.js.api import AckPolicy, ConsumerConfig, RetentionPolicy, StreamInfo
+from nats.js.errors import APIError, ServiceUnavailableError
+from nats.js.errors import NotFoundError as NatsNotFoundError
+
+from pulse.bridge.broker import BrokerMessage
+from pulse.errors import ConfigError, NobodyAnswersError, NotFoundError
+
+CONNECT_S: Final = 10.0  # for the first connection: a wrong address shows at once
+ACK_WAIT_S: Final = 30.0  # of a consumer that is made here, as is usual
+_AGAIN_S: Final = 1.0  # between two tries to connect
+_CLOSE_S: Final = 5  # for the last answers
+_LOGIN: Final = re.compile("//.*@")
+_MESSAGE_ID: Final = "Nats-Msg-Id"
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class NatsOptions:
+    """
+    Where messages come from.
+
+    Attributes:
+        urls: Addresses of servers of one cluster.
+        stream: Name of the stream.
+        consumer: Name of its durable consumer, which is made if it is not there.
+        subject: Only messages of these subjects, if the consumer is made; None: all.
+        user, password: To log in with; None: as the address says.
+        creds: File with a JWT and a seed to log in with.
+        ca: File with the CA certificates to trust; None: those of this machine.
+        cert, key: Files with the client's certificate and key.
+    """
+
+    urls: Sequence[str]
+    stream: str
+    consumer: str
+    subject: str | None = None
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+    creds: Path | None = None
+    ca: Path | None = None
+    cert: Path | None = None
+    key: Path | None = None
+
+    @property
+    def shown(self) -> str:
+        """The addresses without what logs in."""
+        return ", ".join(_LOGIN.sub("//", url) for url in self.urls)
+
+    @property
+    def tls(self) -> ssl.SSLContext | None:
+        """What the connection trusts and shows; None: as usual."""
+        if self.ca is None and self.cert is None:
+            return None
+        context = ssl.create_default_context(cafile=self.ca)
+        if self.cert is not None:
+            context.load_cert_chain(self.cert, self.key)
+        return context
+
+
+class NatsBroker:
+    """
+    A consumer of a stream; made by ``connected``.
+
+    Attributes:
+        keeps_terminated: The stream keeps what is acknowledged or terminated: it has limits, and is no work queue.
+    """
+
+    def __init__(
+        self, client: Client, consumer: JetStreamContext.PullSubscription, *, name: str, keeps_terminated: bool
+    ) -> None:
+        self._client = client
+        self._consumer = consumer
+        self._name = name
+        self.keeps_terminated: Final = keeps_terminated
+
+    async def pull(self, most: int, within_s: float) -> Sequence[BrokerMessage]:
+        """
+        As of ``Broker``.
+
+        Raises:
+            NotFoundError: The consumer or its stream was deleted.
+            NobodyAnswersError: NATS has ended the connection for good.
+        """
+        try:
+            if self._client.is_connected:  # else requests would pile up, and all be served later
+                return [_message(one) for one in await self._consumer.fetch(most, timeout=within_s)]
+        except TimeoutError:
+            return []
+        except ConnectionClosedError as error:
+            raise NobodyAnswersError(f"NATS has closed the connection: {error}") from None
+        except Error as error:
+            log.warning("bridge_broker_failed", error=str(error))
+            await self._check()
+        await asyncio.sleep(within_s)
+        return []
+
+    async def _check(self) -> None:
+        """Whether the consumer is still there; JetStream may just not be ready again."""
+        with suppress(ServiceUnavailableError, NoRespondersError, TimeoutError):
+            try:
+                await self._consumer.consumer_info()
+            except NatsNotFoundError:
+                raise NotFoundError(
+                    f"{self._name} was deleted; the bridge makes a new one when it is started, which begins with the"
+                    " first message of the stream"
+                ) from None
+
+    async def ack(self, message: BrokerMessage) -> None:
+        """As of ``Broker``."""
+        await self._answer(_receipt(message).ack)
+
+    async def nak(self, message: BrokerMessage, delay_s: float) -> None:
+        """As of ``Broker``."""
+        await self._answer(lambda: _receipt(message).nak(delay_s))
+
+    async def extend(self, message: BrokerMessage) -> None:
+        """As of ``Broker``."""
+        await self._answer(_receipt(message).in_progress)
+
+    async def terminate(self, message: BrokerMessage) -> None:
+        """As of ``Broker``."""
+        await self._answer(_receipt(message).term)
+
+    async def _answer(self, send: Callable[[], Awaitable[None]]) -> None:
+        if self._client.is_connected:
+            with suppress(Error):
+                await send()
+
+
+@asynccontextmanager
+async def connected(options: NatsOptions) -> AsyncIterator[NatsBroker]:
+    """
+    A connection to NATS, and the consumer.
+
+    Raises:
+        NobodyAnswersError: No server has let it in.
+        NotFoundError: There is no such stream.
+        ConfigError: JetStream is off; or the consumer does not suit.
+    """
+    client = await _connect(options)
+    try:
+        with _refusing(options):
+            jetstream = client.jetstream()
+            stream = await jetstream.stream_info(options.stream)
+            await _ensure_consumer(jetstream, options)
+            consumer = await jetstream.pull_subscribe_bind(options.consumer, stream=options.stream)
+        yield NatsBroker(client, consumer, name=_name(options), keeps_terminated=_keeps(stream))
+    finally:
+        with suppress(Error, OSError, TimeoutError):
+            await client.flush(_CLOSE_S)
+        with suppress(Error, OSError):
+            await client.close()
+
+
+async def _connect(options: NatsOptions) -> Client:
+    """The first connection, within a time; later ones are awaited for ever."""
+    last: list[Exception] = []
+
+    async def note(error: Exception) -> None:
+        last[:] = [error]
+        log.warning("bridge_broker_failed", error=_words(error))
+
+    try:
+        async with asyncio.timeout(CONNECT_S):
+            return await nats.connect(
+                [*options.urls], name="pulse bridge", user=options.user, password=options.password,
+                user_credentials=None if options.creds is None else str(options.creds), tls=options.tls,
+                max_reconnect_attempts=-1, reconnect_time_wait=_AGAIN_S, error_cb=note,
+            )  # fmt: skip
+    except TimeoutError:
+        why = f": {_words(last[0])}" if last else ""
+        message = f"no NATS server at {options.shown} has let the bridge in within {CONNECT_S:g} s{why}"
+        raise NobodyAnswersError(message) from None
+    except (Error, OSError, ValueError) as error:
+        raise ConfigError(f"--url is {options.shown}: {_words(error)}") from None
+
+
+async def _ensure_consumer(jetstream: JetStreamContext, options: NatsOptions) -> None:
+    """Make the consumer, or look whether the one that is there can be pulled from, and acknowledged one by one."""
+    try:
+        there = (await jetstream.consumer_info(options.stream, options.consumer)).config
+    except NatsNotFoundError:
+        wanted = ConsumerConfig(
+            durable_name=options.consumer, ack_policy=AckPolicy.EXPLICIT, ack_wait=ACK_WAIT_S,
+            filter_subject=options.subject,
+        )  # fmt: skip
+        await jetstream.add_consumer(options.stream, wanted)
+        return
+    if there.deliver_subject is not None or there.ack_policy != AckPolicy.EXPLICIT:
+        raise ConfigError(
+            f"{_name(options)} {'pushes' if there.deliver_subject is not None else 'has other acknowledgements'}:"
+            " a pull consumer with explicit acknowledgements is allowed"
+        )
+    if options.subject is not None and there.filter_subject != options.subject:
+        raise ConfigError(
+            f"--subject is {options.subject}: {_name(options)} is there already, with {there.filter_subject or '>'}"
+        )
+
+
+@contextmanager
+def _refusing(options: NatsOptions) -> Iterator[None]:
+    """Errors of JetStream about the stream and the consumer, in one line."""
+    try:
+        yield
+    except NatsNotFoundError:
+        raise NotFoundError(f"--stream is {options.stream}: {options.shown} has no such stream") from None
+    except (ServiceUnavailableError, NoRespondersError):
+        raise ConfigError(f"--url is {options.shown}: JetStream is not enabled, or not ready there") from None
+    except APIError as error:
+        raise ConfigError(f"{_name(options)} cannot be used: {error.description}") from None
+    except (Error, TimeoutError) as error:
+        raise NobodyAnswersError(f"{options.shown} does not answer about {_name(options)}: {_words(error)}") from None
+
+
+def _message(given: Msg) -> BrokerMessage:
+    """With the time at which the stream has stored it: one of the same name that is made anew counts from 1 again."""
+    facts = given.metadata
+    headers = given.headers or {}
+    own = headers.get(_MESSAGE_ID)
+    number = f"{facts.sequence.stream}/{facts.timestamp.isoformat()}"
+    return BrokerMessage(
+        key=f"nats/{facts.stream}/{number if own is None else f'id/{own}'}",
+        position=f"{facts.stream}/{facts.sequence.stream}",
+        subject=given.subject,
+        headers=headers,
+        data=given.data,
+        deliveries=facts.num_delivered,
+        receipt=given,
+    )
+
+
+def _receipt(message: BrokerMessage) -> Msg:
+    return cast("Msg", message.receipt)
+
+
+def _keeps(stream: StreamInfo) -> bool:
+    return stream.config.retention in {None, RetentionPolicy.LIMITS}
+
+
+def _name(options: NatsOptions) -> str:
+    return f"consumer {options.consumer} of stream {options.stream}"
+
+
+def _words(error: Exception) -> str:
+    return str(error).removeprefix("nats: ") or type(error).__name__
