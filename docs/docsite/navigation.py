@@ -19,6 +19,7 @@ PARTS: Final[Mapping[str, Sequence[str]]] = {
         "workflows",
         "unique-jobs",
         "limits",
+        "bridges",
         "testing",
         "frameworks",
         "secrets",

@@ -167,6 +167,7 @@ async def _run(options: NatsOptions, jobs: BridgeOptions, server: Path | str | N
     from pulse.bridge.loop import Bridge
     from pulse.bridge.nats import connected
 
+    log = structlog.get_logger()
     stopping = anyio.Event()
     async with connected(options) as broker:
         for number in _STOPS:
@@ -174,8 +175,8 @@ async def _run(options: NatsOptions, jobs: BridgeOptions, server: Path | str | N
         client = connect_client(server, timeout_s=_ANSWER_S)  # opened by the first request: the server may be away
         try:
             made = Bridge(broker, client, jobs, stopping=stopping)
-            source = {"broker": options.shown, "stream": options.stream, "consumer": options.consumer}
-            structlog.get_logger().info("bridge_ready", **source, handler=jobs.handler)
+            stream, consumer = options.stream, options.consumer
+            log.info("bridge_ready", broker=options.shown, stream=stream, consumer=consumer, handler=jobs.handler)
             await made.run()
         finally:
             await client.aclose()

@@ -156,24 +156,38 @@ class Bridge:
     async def _refuse(self, message: BrokerMessage, reason: str) -> None:
         """Let somebody see a message that cannot be a job."""
         handler = self._options.refused_handler
-        said = {"position": message.position, "subject": message.subject, "deliveries": message.deliveries}
+        tell = log.error if handler is None else log.warning
+        position = message.position
         if handler is None:
-            log.error("bridge_message_refused", **said, error=reason, handler=None)
             await self._broker.terminate(message)
-        else:
-            try:
-                await self._answered(partial(self._client.submit_many, [refused_job(message, handler, reason)]))
-            except ConflictError:
-                pass  # it has the job already, from an earlier delivery
-            except _REFUSALS as error:
-                log.warning("bridge_message_stuck", **said, error=error.message, again_s=STUCK_S)
-                await self._broker.nak(message, STUCK_S)
-                del self._in_hand[message.position]
-                return
-            log.warning("bridge_message_refused", **said, error=reason, handler=handler)
+        elif await self._is_taken(refused_job(message, handler, reason), position):
             await self._broker.ack(message)
+        else:
+            await self._broker.nak(message, STUCK_S)
+            del self._in_hand[position]
+            return
+        subject, deliveries = message.subject, message.deliveries
+        tell(
+            "bridge_message_refused",
+            position=position,
+            subject=subject,
+            deliveries=deliveries,
+            error=reason,
+            handler=handler,
+        )
         self._refused += 1
-        del self._in_hand[message.position]
+        del self._in_hand[position]
+
+    async def _is_taken(self, job: NewJob, position: str) -> bool:
+        """Whether the handler of refused messages has this job, perhaps from an earlier delivery."""
+        try:
+            await self._answered(partial(self._client.submit_many, [job]))
+        except ConflictError:
+            return True
+        except _REFUSALS as error:
+            log.warning("bridge_message_stuck", position=position, error=error.message, again_s=STUCK_S)
+            return False
+        return True
 
     async def _answered(self, ask: Callable[[], Awaitable[AnswerT]]) -> AnswerT:
         """

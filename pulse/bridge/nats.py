@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import re
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,6 +31,7 @@ from pulse.errors import ConfigError, NobodyAnswersError, NotFoundError
 
 CONNECT_S: Final = 10.0  # for the first connection: a wrong address shows at once
 ACK_WAIT_S: Final = 30.0  # of a consumer that is made here, as is usual
+_EMPTY_PULLS: Final = 5  # JetStream does not say that a consumer was deleted: after so many it is asked
 _AGAIN_S: Final = 1.0  # between two tries to connect
 _CLOSE_S: Final = 5  # for the last answers
 _LOGIN: Final = re.compile("//.*@")
@@ -96,6 +97,7 @@ class NatsBroker:
         self._client = client
         self._consumer = consumer
         self._name = name
+        self._empty_pulls = 0  # in a row
         self.keeps_terminated: Final = keeps_terminated
 
     async def pull(self, most: int, within_s: float) -> Sequence[BrokerMessage]:
@@ -108,8 +110,13 @@ class NatsBroker:
         """
         try:
             if self._client.is_connected:  # else requests would pile up, and all be served later
-                return [_message(one) for one in await self._consumer.fetch(most, timeout=within_s)]
+                found = [_message(one) for one in await self._consumer.fetch(most, timeout=within_s)]
+                self._empty_pulls = 0
+                return found
         except TimeoutError:
+            self._empty_pulls += 1
+            if self._empty_pulls % _EMPTY_PULLS == 0:
+                await self._check()
             return []
         except ConnectionClosedError as error:
             raise NobodyAnswersError(f"NATS has closed the connection: {error}") from None
@@ -121,7 +128,7 @@ class NatsBroker:
 
     async def _check(self) -> None:
         """Whether the consumer is still there; JetStream may just not be ready again."""
-        with suppress(ServiceUnavailableError, NoRespondersError, TimeoutError):
+        with suppress(Error, TimeoutError):
             try:
                 await self._consumer.consumer_info()
             except NatsNotFoundError:
@@ -153,7 +160,7 @@ class NatsBroker:
 
 
 @asynccontextmanager
-async def connected(options: NatsOptions) -> AsyncIterator[NatsBroker]:
+async def connected(options: NatsOptions) -> AsyncGenerator[NatsBroker]:
     """
     A connection to NATS, and the consumer.
 
@@ -165,7 +172,7 @@ async def connected(options: NatsOptions) -> AsyncIterator[NatsBroker]:
     client = await _connect(options)
     try:
         with _refusing(options):
-            jetstream = client.jetstream()
+            jetstream = client.jetstream()  # pyright: ignore[reportUnknownMemberType]
             stream = await jetstream.stream_info(options.stream)
             await _ensure_consumer(jetstream, options)
             consumer = await jetstream.pull_subscribe_bind(options.consumer, stream=options.stream)
@@ -179,21 +186,28 @@ async def connected(options: NatsOptions) -> AsyncIterator[NatsBroker]:
 
 async def _connect(options: NatsOptions) -> Client:
     """The first connection, within a time; later ones are awaited for ever."""
-    last: list[Exception] = []
+    last = ""
 
     async def note(error: Exception) -> None:
-        last[:] = [error]
-        log.warning("bridge_broker_failed", error=_words(error))
+        nonlocal last
+        if last != (last := _words(error)):
+            log.warning("bridge_broker_failed", error=last)
+
+    async def note_return() -> None:
+        nonlocal last
+        last = ""
+        log.info("bridge_broker_back")
 
     try:
         async with asyncio.timeout(CONNECT_S):
-            return await nats.connect(
+            return await nats.connect(  # pyright: ignore[reportUnknownMemberType]
                 [*options.urls], name="pulse bridge", user=options.user, password=options.password,
                 user_credentials=None if options.creds is None else str(options.creds), tls=options.tls,
                 max_reconnect_attempts=-1, reconnect_time_wait=_AGAIN_S, error_cb=note,
+                reconnected_cb=note_return,
             )  # fmt: skip
     except TimeoutError:
-        why = f": {_words(last[0])}" if last else ""
+        why = f": {last}" if last else ""
         message = f"no NATS server at {options.shown} has let the bridge in within {CONNECT_S:g} s{why}"
         raise NobodyAnswersError(message) from None
     except (Error, OSError, ValueError) as error:
@@ -209,7 +223,7 @@ async def _ensure_consumer(jetstream: JetStreamContext, options: NatsOptions) ->
             durable_name=options.consumer, ack_policy=AckPolicy.EXPLICIT, ack_wait=ACK_WAIT_S,
             filter_subject=options.subject,
         )  # fmt: skip
-        await jetstream.add_consumer(options.stream, wanted)
+        await jetstream.add_consumer(options.stream, wanted)  # pyright: ignore[reportUnknownMemberType]
         return
     if there.deliver_subject is not None or there.ack_policy != AckPolicy.EXPLICIT:
         raise ConfigError(
@@ -223,7 +237,7 @@ async def _ensure_consumer(jetstream: JetStreamContext, options: NatsOptions) ->
 
 
 @contextmanager
-def _refusing(options: NatsOptions) -> Iterator[None]:
+def _refusing(options: NatsOptions) -> Generator[None]:
     """Errors of JetStream about the stream and the consumer, in one line."""
     try:
         yield

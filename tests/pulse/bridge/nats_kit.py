@@ -107,7 +107,8 @@ class Stream:
         self.server.ask(lambda stream: stream.add_consumer(self.name, config))
 
     def info(self) -> ConsumerInfo:
-        return self.server.ask(lambda stream: stream.consumer_info(self.name, "c"))
+        found: ConsumerInfo = self.server.ask(lambda stream: stream.consumer_info(self.name, "c"))
+        return found
 
     def delete_consumer(self) -> None:
         self.server.ask(lambda stream: stream.delete_consumer(self.name, "c"))

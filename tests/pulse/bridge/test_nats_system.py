@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import signal
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, Final
 from uuid import UUID
 
@@ -66,13 +67,13 @@ def test_messages_become_jobs(whole: Whole, stream: Stream, bridges: Bridges, to
 
 
 def test_the_topic_of_the_handler(whole: Whole, stream: Stream, bridges: Bridges, topic: str) -> None:
-    """It is found out by the first job, and its depth limits the bridge then."""
+    """The first job shows it, and its depth limits the bridge from then on."""
     whole.rows("INSERT INTO pulse.handlers (name, topic) VALUES ($1, $1)", topic)
     stream.publish(*({"n": n} for n in range(30)))
     bridges.start(stream, "--handler", topic, "--max-waiting", "10")
-    until(lambda: len(jobs(whole, topic)) == 11, "one, and ten more")
+    until(lambda: len(jobs(whole, topic)) == 10, "the topic is full")
     whole.rows("DELETE FROM pulse.jobs WHERE topic = $1", topic)
-    until(lambda: 0 < len(jobs(whole, topic)) <= 11, "the next ones")
+    until(lambda: len(jobs(whole, topic)) == 10, "the next ones")
 
 
 def test_killed_between_commit_and_ack(
@@ -112,6 +113,8 @@ def test_a_message_that_two_bridges_acknowledge(
 def test_the_broker_restarts(
     whole: Whole, broker: NatsServer, stream: Stream, bridges: Bridges, topic: str, number: signal.Signals
 ) -> None:
+    """A killed one forgets acknowledgements: their messages come again."""
+    stream.consumer(ack_wait=1.0)
     stream.publish(*({"n": n} for n in range(50)))
     bridge = bridges.start(stream, *words(topic))
     stream.wait_done(50)
@@ -121,7 +124,7 @@ def test_the_broker_restarts(
     stream.publish(*({"n": n} for n in range(50, 100)))
     stream.wait_done(100)
     assert jobs(whole, topic) == [f'{{"n": {n}}}' for n in range(100)]
-    assert bridge.stop()["jobs"] == 100
+    assert bridge.stop()["jobs"] >= 100
 
 
 def test_two_bridges_share_the_messages(whole: Whole, stream: Stream, bridges: Bridges, topic: str) -> None:
@@ -189,7 +192,7 @@ class TestWhatIsNoJob:
         """JetStream forgets ids after a while: the same message again is the same job, another one is refused."""
         stream = broker.stream(topic, duplicate_window=0.1)
         for number, args in enumerate(({"n": 1}, {"n": 1}, {"n": 2}), 1):
-            until(lambda args=args, number=number: put(stream, args, number), "the id is forgotten")
+            until(partial(put, stream, args, number), "the id is forgotten")
         bridge = bridges.start(stream, *words(topic))
         stream.wait_done(3)
         assert jobs(whole, topic) == ['{"n": 1}']

