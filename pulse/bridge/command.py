@@ -147,7 +147,8 @@ def nats(
     logging.captureWarnings(capture=True)  # that no worker has the handler
     if socket is not None and connect is not None:
         raise click.UsageError("--socket and --connect name two servers: one is allowed")
-    if connect is None and socket is None and settings.runtime_dir is not None:
+    is_named = connect is not None or socket is not None or bool(os.environ.get("PULSE_CONNECT"))
+    if not is_named and settings.runtime_dir is not None:
         socket = settings.runtime_dir / CLIENT_SOCKET
     server = connect if connect is not None else socket
     find_servers(server)  # raises if it is no valid address

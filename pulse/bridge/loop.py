@@ -7,6 +7,7 @@ message comes again, and its second job is the first one. Nothing here knows whi
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
@@ -39,7 +40,7 @@ BATCH: Final = 100  # messages in hand: with NATS at most a megabyte each
 PULL_S: Final = 1.0  # within it a stop is obeyed
 COUNTED_S: Final = 2.0  # so often the server counts what waits
 FULL_S: Final = 0.5  # between two looks at a full topic
-PAUSES_S: Final = (0.5, 1.0, 2.0, 5.0)  # while the server is away; then the last one again and again
+PAUSES_S: Final = (0.5, 1.0, 2.0)  # while the server is away; then the last one again and again
 STUCK_S: Final = 60.0  # until a message comes again that nobody can take
 _MOST_TOPICS: Final = 1000  # that `stats` tells by themselves
 # Of the message, and not of the server.
@@ -103,10 +104,9 @@ class Bridge:
         if self._depth.is_old:
             asked_s = time.monotonic()
             stats = await self._answered(partial(self._client.stats, topics=_MOST_TOPICS, history_s=0))
-            if stats.depth_age_s is None:
-                return 0  # not counted yet
+            age_s = math.inf if stats.depth_age_s is None else stats.depth_age_s  # None: not counted yet
             waiting = sum(one.ready + one.unhandled + one.retrying for one in stats.topics if one.topic == self._topic)
-            self._depth.set(waiting, asked_s, asked_s - stats.depth_age_s)
+            self._depth.set(waiting, asked_s, asked_s - age_s)
         return self._depth.left
 
     async def _pass_on(self, messages: Sequence[BrokerMessage]) -> None:

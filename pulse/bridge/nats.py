@@ -73,10 +73,8 @@ class NatsOptions:
         return ", ".join(_LOGIN.sub("//", url) for url in self.urls)
 
     @property
-    def tls(self) -> ssl.SSLContext | None:
-        """What the connection trusts and shows; None: as usual."""
-        if self.ca is None and self.cert is None:
-            return None
+    def tls(self) -> ssl.SSLContext:
+        """What the connection trusts and shows, where the server wants TLS."""
         context = ssl.create_default_context(cafile=self.ca)
         if self.cert is not None:
             context.load_cert_chain(self.cert, self.key)

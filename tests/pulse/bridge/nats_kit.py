@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -34,13 +34,22 @@ T = TypeVar("T")
 
 
 class NatsServer:
-    """A server with JetStream, on a port and in a directory that stay the same."""
+    """
+    A server with JetStream, on a port and in a directory that stay the same.
 
-    def __init__(self, program: str, directory: Path) -> None:
+    Args:
+        words: More of its command line.
+        login: With which tests connect.
+    """
+
+    def __init__(self, program: str, directory: Path, words: Sequence[str], login: Mapping[str, Any]) -> None:
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.port: int = free.getsockname()[1]
         self.url = f"nats://127.0.0.1:{self.port}"
-        self._command = [program, "-a", "127.0.0.1", "-p", str(self.port), "-js", "-sd", str(directory / "data")]
+        self._login = login
+        self._command = [
+            program, "-a", "127.0.0.1", "-p", str(self.port), "-js", "-sd", str(directory / "data"), *words,
+        ]  # fmt: skip
         self._log = directory / "log"
         self.process: subprocess.Popen[bytes] | None = None
 
@@ -70,7 +79,7 @@ class NatsServer:
         """One question over a connection of its own."""
 
         async def answer() -> T:
-            client = await nats.connect(self.url, allow_reconnect=False)
+            client = await nats.connect(self.url, allow_reconnect=False, **self._login)
             try:
                 return await question(client.jetstream())
             finally:
@@ -127,12 +136,12 @@ class Stream:
 class BridgeProcess:
     """``pulse bridge nats``, with its log."""
 
-    def __init__(self, whole: Whole, words: Sequence[str], errors: Path) -> None:
+    def __init__(self, whole: Whole, words: Sequence[str], env: Mapping[str, str], errors: Path) -> None:
         with errors.open("wb") as sink:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "pulse.cli.main", "bridge", "nats", *words],
-                env={**whole.env, "PULSE_CONNECT_TIMEOUT_S": "0"}, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink,
-                cwd=ROOT,
+                env={**whole.env, "PULSE_CONNECT_TIMEOUT_S": "0", **env}, stdin=subprocess.DEVNULL, stdout=sink,
+                stderr=sink, cwd=ROOT,
             )  # fmt: skip
         self._errors = errors
         self._log = JsonLines[Body](errors, dict, lambda entry: entry.get("event"))
@@ -168,10 +177,17 @@ class Bridges:
         self._whole = whole
         self._stack = stack
 
-    def start(self, stream: Stream, *words: str, url: str | None = None, wait: bool = True) -> BridgeProcess:
+    def start(
+        self,
+        stream: Stream,
+        *words: str,
+        url: str | None = None,
+        env: Mapping[str, str] | None = None,
+        wait: bool = True,
+    ) -> BridgeProcess:
         errors = self._whole.directory / f"bridge-{stream.name}-{len(list(self._whole.directory.glob('bridge-*')))}"
         source = ["--stream", stream.name, "--consumer", "c", "--url", url or stream.server.url]
-        made = BridgeProcess(self._whole, [*source, *words], errors)
+        made = BridgeProcess(self._whole, [*source, *words], env or {}, errors)
         self._stack.callback(made.kill)
         if wait:
             made.wait_log("bridge_ready")
@@ -226,13 +242,13 @@ def _pump(source: socket.socket, sink: socket.socket, look: Callable[[bytes], No
 
 
 @contextlib.contextmanager
-def nats_server() -> Iterator[NatsServer]:
-    """A server; without the program, the test is skipped."""
+def nats_server(*words: str, **login: Any) -> Iterator[NatsServer]:
+    """A server; *words* and *login* as of ``NatsServer``; without the program, the test is skipped."""
     program = shutil.which("nats-server", path="/usr/sbin:/usr/bin:/usr/local/bin")
     if program is None:
         pytest.skip("package nats-server is not installed")
     with short_directory() as directory:
-        server = NatsServer(program, directory)
+        server = NatsServer(program, directory, words, login)
         server.start()
         try:
             yield server

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import ssl
 from collections.abc import Iterator
 from functools import partial
 from typing import Any, Final
@@ -13,11 +14,15 @@ import pytest
 from nats.js.api import AckPolicy, RetentionPolicy
 
 from tests.pulse.bridge.nats_kit import AckHold, Bridges, NatsServer, Stream, nats_server
+from tests.support.confidential import confidential
+from tests.support.servers.certificates import Authority
+from tests.support.systems.system import short_directory
 from tests.support.systems.system_kit import END_S, Whole
 from tests.support.waiting import until
 
 pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.system, pytest.mark.rest]
 
+PASSWORD: Final = confidential("correct horse battery", "password of ann")
 TRACE: Final = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
@@ -265,19 +270,50 @@ def test_two_handlers_of_one_stream(whole: Whole, stream: Stream, bridges: Bridg
     until(lambda: [row["name"] for row in rows(whole, topic)] == ["mark", "mark-plain"], "two jobs")
 
 
+def test_it_logs_in(whole: Whole, bridges: Bridges, topic: str) -> None:
+    """By TLS with a certificate of its own, and with a user."""
+    with short_directory() as directory:
+        authority = Authority(directory)
+        server, own = authority.issue("server", "127.0.0.1"), authority.issue("own", "bridge")
+        trusted = ssl.create_default_context(cafile=authority.file)
+        trusted.load_cert_chain(own.cert, own.key)
+        words_ = ["--tlsverify", "--tlscacert", authority.file, "--tlscert", server.cert, "--tlskey", server.key]
+        user = ["--user", "ann", "--pass", PASSWORD]
+        with nats_server(*map(str, words_), *user, tls=trusted, user="ann", password=PASSWORD) as broker:
+            stream = broker.stream(topic)
+            stream.publish({"n": 1})
+            files = {"NATS_CA": str(authority.file), "NATS_CERT": str(own.cert), "NATS_KEY": str(own.key)}
+            env = {**files, "NATS_USER": "ann", "NATS_PASSWORD": PASSWORD}
+            bridge = bridges.start(stream, *words(topic), env=env)
+            stream.wait_done(1)
+            assert bridge.stop()["jobs"] == 1
+
+
+def test_a_stop_while_the_broker_is_away(broker: NatsServer, stream: Stream, bridges: Bridges, topic: str) -> None:
+    bridge = bridges.start(stream, *words(topic))
+    broker.end()
+    bridge.wait_log("bridge_broker_failed")
+    assert bridge.stop()["jobs"] == 0
+    broker.start()
+
+
 class TestTheServerIsAway:
     def test_messages_are_kept_until_it_is_back(
         self, whole: Whole, stream: Stream, bridges: Bridges, topic: str
     ) -> None:
-        stream.consumer(ack_wait=5.0)
-        bridge = bridges.start(stream, *words(topic))
+        """For longer than JetStream waits: no other bridge gets them meanwhile."""
+        stream.consumer(ack_wait=4.0)
+        both = [bridges.start(stream, *words(topic)) for _ in range(2)]
         whole.stop()
-        stream.publish({"n": 1}, {"n": 2})
-        until(lambda: len(bridge.log("bridge_waits")) > 2, "it waits", END_S)
+        stream.publish({"n": 1})
+        until(lambda: max(len(bridge.log("bridge_waits")) for bridge in both) > 4, "one waits", END_S)
         whole.start()
-        stream.wait_done(2)
-        assert jobs(whole, topic) == ['{"n": 1}', '{"n": 2}']
-        assert bridge.log("bridge_waits")[-1]["messages"] == 1
+        stream.publish({"n": 2})
+        delivered = stream.wait_done(2).delivered
+        assert delivered is not None
+        assert delivered.consumer_seq == 2
+        assert sorted(jobs(whole, topic)) == ['{"n": 1}', '{"n": 2}']
+        assert {said["messages"] for bridge in both for said in bridge.log("bridge_waits")} == {1}
 
     def test_a_stop_gives_them_back(self, whole: Whole, stream: Stream, bridges: Bridges, topic: str) -> None:
         stream.publish({"n": 1})
