@@ -21,7 +21,7 @@ from pulse.common.json_text import JsonValue
 from pulse.errors import HandlerError, TooLargeError
 from pulse.job import Signal
 
-__all__ = ["CHECKPOINT_MAX_BYTES", "Asleep", "NextSignal", "Steps", "SignalWaiting", "fitting", "split"]
+__all__ = ["CHECKPOINT_MAX_BYTES", "Asleep", "NextSignal", "SignalWaiting", "Steps", "fitting", "split"]
 
 CHECKPOINT_MAX_BYTES: Final = 1024 * 1024  # small resumable state, not the work itself
 STEPS: Final = "$steps"  # a checkpoint with steps is an object with these two

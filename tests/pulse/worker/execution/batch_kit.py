@@ -58,7 +58,8 @@ class Office:
 
     @property
     def reader(self) -> ServerReader:
-        raise NotImplementedError
+        """Nobody asks here."""
+        return ServerReader(None, None)
 
 
 def number(attempt: Attempt) -> int:

@@ -60,7 +60,7 @@ class Office:
     @property
     def reader(self) -> ServerReader:
         """Nobody asks here."""
-        raise NotImplementedError
+        return ServerReader(None, None)
 
     def fenced(self, attempt: Attempt, phase: str) -> None: ...
 

@@ -67,7 +67,7 @@ class Office:
     @property
     def reader(self) -> ServerReader:
         """Nobody asks here."""
-        raise NotImplementedError
+        return ServerReader(None, None)
 
 
 Work = Callable[[], Coroutine[Any, Any, object]]
