@@ -45,13 +45,14 @@ def test_answers(whole: Whole, ui: Dashboard) -> None:
         assert send(ui, job, "other%2Fword", key="1") == (200, {"new": True})
         assert send(ui, job, "other%2Fword", b'"again"', key="1") == (200, {"new": False})
         assert [(one.name, one.payload) for one in client.get(job).signals] == [("other/word", None)]
-        for status, error, given in (
+        cases: list[tuple[int, str, dict[str, Any]]] = [
             (400, "JSON", {"body": b"{"}),
             (400, "65536", {"body": b"[" + b"1," * 32_000 + b"1]"}),  # longer, as the database writes it
             (400, "201", {"name": "x" * 201}),
             (400, "", {"key": "x" * 201}),
             (413, "65536", {"body": b"x" * 65537}),
-        ):
+        ]
+        for status, error, given in cases:
             told = send(ui, job, **given)
             assert (told[0], error in told[1]["error"], "\n" in told[1]["error"]) == (status, True, False), told
         assert send(ui, job, body=b'{"receipt": 17}') == (200, {"new": True})
