@@ -18,7 +18,22 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from pulse.ui.guard import Guard
-from pulse.ui.pages import audit, bulk, dead, gate, job, jobs, limits, live, login, overview, schedules, system, topics
+from pulse.ui.pages import (
+    audit,
+    bulk,
+    dead,
+    gate,
+    job,
+    jobs,
+    limits,
+    live,
+    login,
+    overview,
+    schedules,
+    signals,
+    system,
+    topics,
+)
 from pulse.ui.rendering import FOLDER, page, plain_page
 from pulse.ui.site import SESSION, Site
 
@@ -32,6 +47,7 @@ _READING: Final = (
     ("/jobs/{id}", job.show),
     ("/jobs/{id}/stack", job.stack),
     ("/jobs/{id}/graph", job.graph),
+    ("/jobs/{id}/signal", signals.form),
     ("/jobs/{id}/text/{part}", job.document),
     ("/bulk/{key}", bulk.question),
     ("/tasks", bulk.tasks),
@@ -62,6 +78,8 @@ _CHANGING: Final = (
     ("/bulk/start", bulk.start),
     ("/tasks/{key}/stop", bulk.stop),
     ("/tasks/{key}/undo", bulk.undo),
+    ("/jobs/{id}/signal", signals.send),
+    ("/jobs/{id}/signals/{name:path}", signals.hook),
     ("/jobs/{id}/{verb}", bulk.act),
     ("/topics/save", topics.save),
     ("/limits/save", limits.save),

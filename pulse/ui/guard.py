@@ -2,8 +2,9 @@
 Checks every request before a page handles it.
 
 In this order: the Host header is a known name; a reading request has a session, or goes to the login; one that changes
-something is refused in read-only mode, comes from a page of this server, has a session, and its token. Nothing of a
-form is read before there is a session; the login's is short.
+something is refused in read-only mode, comes from a page of this server, has a session, and its token. A program has no
+session: it sends a user's password with each request, and no cookie counts. Nothing of a form or body is read before
+that; the login's form is short.
 """
 
 from __future__ import annotations
@@ -12,22 +13,26 @@ import asyncio
 import time
 from collections.abc import Mapping
 from http import HTTPStatus
+from math import ceil
 from typing import Final
 from urllib.parse import parse_qs, quote, urlencode
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import cookie_parser
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from pulse.errors import UnauthorizedError
+from pulse.security.password_login import TooManyGuessesError, source_of
 from pulse.ui.auth import rules
 from pulse.ui.auth.sessions import BrowserSession
 from pulse.ui.rendering import hop, plain_page
-from pulse.ui.site import BEGAN, FORM, SESSION, Site
+from pulse.ui.site import BEGAN, BODY, FORM, SESSION, Site
 
 TOKEN_FIELD: Final = "csrf"  # noqa: S105 -- a name
 MAX_FORM_BYTES: Final = 2 * 1024 * 1024  # args of a schedule may have 1 MiB
 MAX_LOGIN_BYTES: Final = 16 * 1024
+MAX_HOOK_BYTES: Final = 64 * 1024  # the payload of a signal
 MAX_FIELDS: Final = 2500  # a page of 1000 ids, twice
 FORM_S: Final = 30.0  # a form that takes longer is not being sent
 LOGIN: Final = "/login"
@@ -43,11 +48,12 @@ _NOT_LOGGED_IN: Final = (
 
 
 class RequestRefused(Exception):
-    """The answer that is given instead of the page."""
+    """The answer that is given instead of the page; ``text``: what it says."""
 
-    def __init__(self, response: Response) -> None:
+    def __init__(self, response: Response, text: str = "") -> None:
         super().__init__(response.status_code)
         self.response = response
+        self.text = text
 
 
 class Guard:
@@ -81,6 +87,8 @@ class Guard:
         try:
             receive = await self._checked(scope, receive, headers, new_cookie)
         except RequestRefused as refused:
+            if refused.text and rules.is_hook(scope["method"], scope["path"]):
+                refused.response = _to_program(refused.response.status_code, refused.text)
             await refused.response(scope, receive, send_guarded)
         else:
             await self._app(scope, receive, send_guarded)
@@ -102,6 +110,10 @@ class Guard:
                 "RequestRefused",
                 "The request came from a page of another site. Nothing was changed.",
             )
+        if rules.is_hook(scope["method"], path):
+            scope[SESSION] = await self._program(scope, headers)
+            scope[BODY] = await _read_body(receive, MAX_HOOK_BYTES)
+            return receive
         session = self._session(scope, headers, new_cookie)
         scope[SESSION] = session
         if path == LOGIN or (is_reading and path.startswith(_STATIC)):
@@ -120,6 +132,23 @@ class Guard:
         if rules.host_name(headers.get("host", "")) not in self._options.known_hosts:
             text = "This dashboard is not known by that name. --allow-host NAME at its start adds one."
             raise _refusal(HTTPStatus.MISDIRECTED_REQUEST, "Unknown host", text)
+
+    async def _program(self, scope: Scope, headers: Headers) -> BrowserSession:
+        """What a user may do whose password is in the request: for this request only."""
+        logins = self._site.logins
+        if logins is None:
+            text = "No user has a password here: set PULSE_AUTH_USERS, and listen on a port."
+            raise _refusal(HTTPStatus.FORBIDDEN, "No users", text)
+        source = source_of(scope["client"][0]) if scope.get("client") else ""
+        try:
+            user, password = rules.basic_login(headers.get("authorization", ""))
+            return BrowserSession(user, time.time(), await logins.check(source, user, password))
+        except TooManyGuessesError as error:
+            wait = {"retry-after": str(ceil(error.wait_s))}
+            raise RequestRefused(_to_program(HTTPStatus.TOO_MANY_REQUESTS, error.message, wait)) from None
+        except UnauthorizedError as error:
+            challenge = {"www-authenticate": 'Basic realm="pulse", charset="UTF-8"'}
+            raise RequestRefused(_to_program(HTTPStatus.UNAUTHORIZED, error.message, challenge)) from None
 
     def _session(self, scope: Scope, headers: Headers, new_cookie: list[str]) -> BrowserSession | None:
         sessions, now_s = self._site.sessions, time.time()
@@ -174,13 +203,8 @@ def _to_login(scope: Scope, headers: Headers) -> Response:
 
 
 async def _read_form(receive: Receive, most_bytes: int) -> Mapping[str, list[str]]:
-    """The fields of an urlencoded form, of a bounded size, in a bounded time."""
-    try:
-        async with asyncio.timeout(FORM_S):
-            body = await _read_body(receive, most_bytes)
-    except TimeoutError:
-        text = f"The form took longer than {FORM_S:g} s. Nothing was changed."
-        raise _refusal(HTTPStatus.REQUEST_TIMEOUT, "RequestRefused", text) from None
+    """The fields of an urlencoded form."""
+    body = await _read_body(receive, most_bytes)
     try:
         return parse_qs(body.decode("ascii"), keep_blank_values=True, max_num_fields=MAX_FIELDS)
     except ValueError:
@@ -190,6 +214,16 @@ async def _read_form(receive: Receive, most_bytes: int) -> Mapping[str, list[str
 
 
 async def _read_body(receive: Receive, most_bytes: int) -> bytes:
+    """The whole, of a bounded size, in a bounded time."""
+    try:
+        async with asyncio.timeout(FORM_S):
+            return await _read_parts(receive, most_bytes)
+    except TimeoutError:
+        text = f"The request took longer than {FORM_S:g} s. Nothing was changed."
+        raise _refusal(HTTPStatus.REQUEST_TIMEOUT, "RequestRefused", text) from None
+
+
+async def _read_parts(receive: Receive, most_bytes: int) -> bytes:
     parts: list[bytes] = []
     size = 0
     while True:
@@ -199,7 +233,7 @@ async def _read_body(receive: Receive, most_bytes: int) -> bytes:
         part: bytes = message.get("body", b"")
         size += len(part)
         if size > most_bytes:
-            text = f"This form may have {most_bytes} bytes. Nothing was changed."
+            text = f"The request may have {most_bytes} bytes. Nothing was changed."
             raise _refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "Too large", text)
         parts.append(part)
         if not message.get("more_body", False):
@@ -213,4 +247,8 @@ def _check_token(session: BrowserSession, form: Mapping[str, list[str]]) -> None
 
 
 def _refusal(status: HTTPStatus, title: str, text: str) -> RequestRefused:
-    return RequestRefused(plain_page(status, title, text))
+    return RequestRefused(plain_page(status, title, text), text)
+
+
+def _to_program(status: int, text: str, headers: Mapping[str, str] | None = None) -> Response:
+    return JSONResponse({"error": text}, status, headers)

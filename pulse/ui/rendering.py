@@ -56,6 +56,7 @@ def _environment() -> Environment:
         "clock": formatting.clock,
         "count": formatting.count,
         "dur": formatting.duration,
+        "endless": job_line.is_endless,
         "exact": duration.exact,
         "exactly": formatting.exactly,
         "first_line": formatting.first_line,

@@ -19,6 +19,7 @@ from pulse.ui.data.queries import Questions
 
 # What the guard puts into the scope of a request that it lets through.
 FORM: Final = "pulse.form"  # what a POST brought, {name: [value, ...]}
+BODY: Final = "pulse.body"  # what a program posted, bytes
 SESSION: Final = "pulse.session"
 BEGAN: Final = "pulse.began_s"  # when the request came, on the monotonic clock
 OLD: Final = "pulse.old_s"  # of when what the page shows is, Unix seconds, where nobody has told anything newer

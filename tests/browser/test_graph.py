@@ -1,4 +1,4 @@
-"""A graph of jobs in a real browser: its drawing, the pages of its jobs, and changes of a job with its dependents."""
+"""Jobs that wait, in a real browser: a graph and the pages of its jobs, changes with dependents, and signals."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 import pulse
 from tests.browser.kit import WIDE, check_looks
 from tests.support.systems.system_kit import Whole
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -60,3 +61,24 @@ def test_it_is_canceled_and_taken_back(
     page.click("text=Undo: retry them")
     page.locator(".flash", has_text="Undone").first.wait_for()
     assert client.get(last).waiting_on == 4
+
+
+def test_a_signal_is_sent(visit: Callable[..., Page], client: pulse.Client, picture: Callable[..., None]) -> None:
+    """From the page of a job that waits for it; what is no JSON comes back with the reason."""
+    job = client.submit("listen", {"signal": "payment"})
+    client.signal(job, "address", {"city": "Bern", "street": "a long one, " * 30}, key="order 17")
+    client.signal(job, "remark", "ring twice")
+    until(lambda: client.get(job).awaited_signal, "it waits")
+    page = visit(color_scheme="light", viewport=WIDE)
+    page.goto(f"/jobs/{job}")
+    assert "the signal “payment” without end" in page.locator(".facts").inner_text()
+    check_looks(page, picture, "96-waits", f"/jobs/{job}")
+    page.click("#to-signal")
+    check_looks(page, picture, "97-signal", f"/jobs/{job}/signal")
+    page.fill("[name=payload]", "{")
+    page.click("text=Yes, send it")
+    assert "the payload must be JSON" in page.locator("[role=alert]").inner_text()
+    page.fill("[name=payload]", '{"receipt": 18}')
+    page.click("text=Yes, send it")
+    page.locator(".flash", has_text="Signal “payment” is sent").first.wait_for()
+    assert client.result(job, timeout_s=60) == {"receipt": 18}

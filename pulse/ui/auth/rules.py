@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import base64
+import contextlib
 import hmac
+import re
 from collections.abc import Mapping
 from typing import Final
 from urllib.parse import urlsplit
+
+from pulse.errors import UnauthorizedError
 
 _CONTENT: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; font-src 'self'; "
@@ -21,6 +26,7 @@ HEADERS: Final[Mapping[str, str]] = {
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
 }
+_HOOK: Final = re.compile(r"/jobs/[^/]+/signals/.+", re.DOTALL)
 LOCAL_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
@@ -57,6 +63,26 @@ def is_own_page(host: str, origin: str | None, fetch_site: str | None) -> bool:
     except ValueError:
         return False
     return parts.scheme in {"http", "https"} and parts.netloc.lower() == host.lower()
+
+
+def is_hook(method: str, path: str) -> bool:
+    """Whether a request comes from a program, with a user's password in it, and from no page."""
+    return method == "POST" and _HOOK.fullmatch(path) is not None
+
+
+def basic_login(authorization: str) -> tuple[str, str]:
+    """
+    User and password in an Authorization header.
+
+    Raises:
+        UnauthorizedError: There are none.
+    """
+    scheme, _, text = authorization.partition(" ")
+    with contextlib.suppress(ValueError):
+        user, colon, password = base64.b64decode(text.strip(), validate=True).decode().partition(":")
+        if scheme.lower() == "basic" and colon:
+            return user, password
+    raise UnauthorizedError("user and password are missing: Authorization: Basic is allowed")
 
 
 def is_same(expected: str, given: str | None) -> bool:

@@ -14,6 +14,7 @@ The pages of the dashboard.
 - overview: the first page: problems, counts, the last hour
 - schedule_form: the form of a schedule
 - schedules: the list of schedules, and one schedule
+- signals: the form of a signal to a job, and the answer to programs that send one
 - system: workers and actors; restart of an actor
 - topics: topics, their queues and policies
 """

@@ -70,8 +70,12 @@ def id_of(text: str) -> bytes:
 
 async def trouble(request: Request, error: PulseError, template: str = "trouble.html", **context: Any) -> Response:
     """The page that says what went wrong, with the code that belongs to it."""
-    status = _STATUS_OF.get(error.code, HTTPStatus.BAD_GATEWAY)
-    return await page(request, template, context, error=error, status=status)
+    return await page(request, template, context, error=error, status=status_of(error))
+
+
+def status_of(error: PulseError) -> HTTPStatus:
+    """The code of a page that says what went wrong."""
+    return _STATUS_OF.get(error.code, HTTPStatus.BAD_GATEWAY)
 
 
 def say_next(request: Request, text: str, undo: Undo | None = None, *, is_error: bool = False) -> None:

@@ -61,6 +61,7 @@ async def show(request: Request) -> Response:
         "verbs": verbs,
         "asks": asks,
         "far": far,
+        "may_signal": found.status not in {"COMPLETED", "CANCELED"},
         "parts_of": [] if found.concealed else [(name, text) for name in shown if (text := getattr(found, name))],
     }
     return await page(request, "job.html", context)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +12,17 @@ import pytest
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
+from pulse.security.credentials import parse_users
 from pulse.ui import guard
-from pulse.ui.guard import MAX_FIELDS, MAX_FORM_BYTES, MAX_LOGIN_BYTES, Guard
-from pulse.ui.site import FORM, SESSION
+from pulse.ui.guard import MAX_FIELDS, MAX_FORM_BYTES, MAX_HOOK_BYTES, MAX_LOGIN_BYTES, Guard
+from pulse.ui.site import BODY, FORM, SESSION
+from tests.support.confidential import confidential
 from tests.support.servers.dashboard import Browser, Got, site_of
 
 pytestmark = pytest.mark.anyio
 INSIDE = 299  # the code of what has passed
+HOOK = "/jobs/1/signals/paid"
+RIGHT = confidential("r1ght-words", "password of ann and vic")
 
 
 async def inside(scope: Scope, receive: Receive, send: Send) -> None:
@@ -122,6 +128,52 @@ async def test_forms_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (await at.ask("POST", "/bulk/start", receive=gone)).status == 400
     monkeypatch.setattr(guard, "FORM_S", 0.01)
     assert (await at.ask("POST", "/bulk/start", receive=asyncio.Event().wait)).status == 408
+
+
+async def test_a_program_sends_its_password_with_each_request() -> None:
+    """No cookie counts, and no token is needed; what it sends is read when that is right."""
+    at = browser(enter=False, credentials=parse_users(f"ann:{RIGHT}"))
+    got = await at.ask("POST", HOOK, b"{}", basic("ann", RIGHT))
+    assert (got.status, at.scopes[-1][BODY], at.scopes[-1][SESSION].user) == (INSIDE, b"{}", "ann")
+    assert len(at.site.sessions) == 0
+    assert (await at.ask("POST", HOOK, b"x" * MAX_HOOK_BYTES, basic("ann", RIGHT))).status == INSIDE
+    got = await at.ask("POST", HOOK, b"x" * (MAX_HOOK_BYTES + 1), basic("ann", RIGHT))
+    assert got.status == 413
+    assert json.loads(got.text) == {"error": "The request may have 65536 bytes. Nothing was changed."}
+    at.enter()
+    at.read = 0
+    got = await at.ask("POST", HOOK, {"a": "b"})
+    assert (got.status, got.headers["www-authenticate"][:5]) == (401, "Basic")
+    assert "missing" in json.loads(got.text)["error"]
+    got = await at.ask("POST", HOOK, b"{}", basic("ann", "wrong"))
+    assert (got.status, "do not fit" in json.loads(got.text)["error"]) == (401, True)
+    got = await at.ask("POST", HOOK, b"{}", basic("ann", RIGHT))
+    assert (got.status, got.headers["retry-after"]) == (429, "1"), "a guess before makes it wait"
+    assert at.read == 0
+    at.address = "2001:db8::1"
+    assert (await at.ask("POST", HOOK, b"{}", basic("eve", "wrong"))).status == 401
+    at.address = "2001:db8::ffff:2"
+    assert (await at.ask("POST", HOOK, b"{}", basic("bob", "wrong"))).status == 429, "one network is one source"
+
+
+async def test_what_no_password_opens_to_a_program() -> None:
+    """A page of another site, another name, a dashboard that only reads, or one without passwords."""
+    users = parse_users(f"ann:{RIGHT}")
+    cases: list[tuple[dict[str, Any], dict[str, str], int]] = [
+        ({}, {"origin": "http://evil.example"}, 403),
+        ({}, {"sec-fetch-site": "cross-site"}, 403),
+        ({}, {"host": "evil.example"}, 421),
+        ({"read_only": True}, {}, 403),
+        ({"credentials": None}, {}, 403),
+    ]
+    for options, headers, status in cases:
+        at = browser(**{"credentials": users, **options})
+        got = await at.ask("POST", HOOK, b"{}", {**basic("ann", RIGHT), **headers})
+        assert (got.status, at.read, list(json.loads(got.text))) == (status, 0, ["error"]), (options, headers)
+
+
+def basic(user: str, password: str) -> dict[str, str]:
+    return {"authorization": f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}"}
 
 
 async def test_read_only() -> None:

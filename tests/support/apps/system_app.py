@@ -135,6 +135,13 @@ async def occur(ctx: pulse.Context) -> str | None:
         return ctx.occurrence.isoformat() if ctx.occurrence else None
 
 
+@app.handler("listen")
+async def listen(signal: str, ctx: pulse.Context) -> Any:
+    """Give back what a signal brings."""
+    found = await ctx.wait_for(signal)
+    return found.payload if found else None
+
+
 @app.handler("snooze-once")
 async def snooze_once(seconds: float, ctx: pulse.Context) -> str | pulse.Snooze:
     with noted(ctx):

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import base64
 import socket
 import stat
 from pathlib import Path
 
 import pytest
 
-from pulse.errors import ConfigError, PathError
+from pulse.errors import ConfigError, PathError, UnauthorizedError
 from pulse.security import credentials
 from pulse.security.credentials import Throttle, hash_password, parse_users
 from pulse.ui.auth.address import bind, parse_listen
-from pulse.ui.auth.rules import host_name, is_own_page, is_same, own_path
+from pulse.ui.auth.rules import basic_login, host_name, is_hook, is_own_page, is_same, own_path
 from pulse.ui.auth.sessions import LIFETIME_S, MOST, BrowserSessions, Flash, Undo
 from tests.support.commandline.cli import environment, run
 from tests.support.confidential import confidential
@@ -47,6 +48,28 @@ def test_own_page(origin: str | None, site: str | None, own: bool) -> None:
 ])  # fmt: skip
 def test_what_is_typed_into_a_browser(listen: str, url: str) -> None:
     assert parse_listen(listen).url == url
+
+
+def test_a_login_in_the_request() -> None:
+    for text, login in (("ann:a:b", ("ann", "a:b")), ("ann:", ("ann", "")), ("é:ü", ("é", "ü"))):
+        assert basic_login(f"bAsic {base64.b64encode(text.encode()).decode()}") == login
+    for text in ("", "Basic", "Basic !", "Basic YW5u", "Basic /zo6", "Bearer YW5uOmI=", "YW5uOmI=", "Basic YW5u OmI="):
+        with pytest.raises(UnauthorizedError, match="Basic is allowed"):
+            basic_login(text)
+
+
+def test_which_requests_come_from_programs() -> None:
+    for path in ("/jobs/1/signals/a", "/jobs/1/signals/a/b", "/jobs/1/signals/a\nb"):
+        assert is_hook("POST", path)
+        assert not is_hook("GET", path)
+    for path in (
+        "/jobs/1/signal",
+        "/jobs/1/signals/",
+        "/jobs/1/2/signals/a",
+        "/x/jobs/1/signals/a",
+        "/jobs//signals/a",
+    ):
+        assert not is_hook("POST", path)
 
 
 def test_tokens_and_paths() -> None:
