@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import re
 from collections.abc import Iterable
 from pathlib import Path, PurePath
 from typing import Final
@@ -98,11 +99,15 @@ def _folders(module: str) -> list[Path]:
 
 
 def names(file: str, function: str) -> bool:
-    """Whether a test file names a function of the schema, one that calls it, or a statement of the store that does."""
+    """
+    Whether a test file names a function of the schema, one that calls it, or a statement of the store that does.
+
+    Who writes to the table of a trigger calls its function.
+    """
     text = _text(file)
-    return any(
-        one in text or any(f"pulse.{one}(" in known.sql and known.name in text for known in STATEMENTS.values())
-        for one in _callers(function)
+    calls = [*(f"pulse.{one}(" for one in _callers(function)), *_writes(function)]
+    return any(one in text for one in (*_callers(function), *_writes(function))) or any(
+        known.name in text and any(call in known.sql for call in calls) for known in STATEMENTS.values()
     )
 
 
@@ -112,8 +117,15 @@ def _callers(function: str) -> frozenset[str]:
     found, new = set[str](), {function}
     while new:
         found |= new
-        new = {name for name, body in bodies.items() if any(f"pulse.{one}(" in body for one in new)} - found
+        calls = [call for one in new for call in (f"pulse.{one}(", *_writes(one))]
+        new = {name for name, body in bodies.items() if any(call in body for call in calls)} - found
     return frozenset(found)
+
+
+def _writes(function: str) -> list[str]:
+    """How the writes begin that fire the triggers of a function of the schema."""
+    fired = re.finditer(rf"TRIGGER \w+ AFTER (INSERT|DELETE) ON (pulse\.\w+)[^;]*pulse\.{function}\(", text_of(SCHEMA))
+    return [f"{'INSERT INTO' if one[1] == 'INSERT' else 'DELETE FROM'} {one[2]}" for one in fired]
 
 
 @functools.cache
