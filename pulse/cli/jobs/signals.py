@@ -16,7 +16,8 @@ from pulse.cli.output.render import write_document
 from pulse.cli.server import current_server
 from pulse.common.text import shell_word
 from pulse.errors import BadRequestError
-from pulse.protocol.answers import SignalAnswer, read
+from pulse.protocol.answers import read
+from pulse.protocol.workflows import SignalAnswer
 
 _MAX_READ_BYTES: Final = 1024 * 1024  # of standard input; the server allows less
 

@@ -6,7 +6,6 @@ import json
 import uuid
 from typing import Any
 
-import psycopg
 import pytest
 
 import pulse
@@ -49,10 +48,14 @@ async def sent(connection: Sql) -> list[tuple[Any, ...]]:
 async def test_a_signal_arrives_if_the_transaction_commits(kind: str, dsn: str, connection: Sql) -> None:
     job = await new_job(connection)
     async with peer(kind, dsn) as mine:
-        with pytest.raises(LookupError):
+
+        async def undo() -> None:
             async with mine.begin():
                 await mine.signal(job, "undone")
                 raise LookupError
+
+        with pytest.raises(LookupError):
+            await undo()
         async with mine.begin():
             assert await mine.signal(job, "paid", {"ä": [1.5, None]}, key="k") is True
             assert await mine.signal(str(job), "paid", {"ä": 2}, key="k") is False
@@ -75,15 +78,19 @@ async def test_what_the_database_refuses(kind: str, dsn: str, connection: Sql) -
         (job, "x" * 70_000, BadRequestError, '^payload of signal "s" has 70002 bytes; at most 65536 are allowed$'),
     ]
     async with peer(kind, dsn) as mine:
+
+        async def send(whose: uuid.UUID, payload: object, broken: str = "") -> None:
+            async with mine.begin():
+                if broken:
+                    with pytest.raises(Exception, match="division by zero"):
+                        await mine.execute(broken)
+                await mine.signal(whose, "s", payload)
+
         for whose, payload, error, message in refused:
             with pytest.raises(error, match=message):
-                async with mine.begin():
-                    await mine.signal(whose, "s", payload)
+                await send(whose, payload)
         with pytest.raises(TransactionError, match="has failed before: roll it back, then signal"):
-            async with mine.begin():
-                with pytest.raises(Exception, match="division by zero"):
-                    await mine.execute("SELECT 1 / 0")
-                await mine.signal(job, "s")
+            await send(job, None, "SELECT 1 / 0")
     assert await sent(connection) == []
 
 
@@ -129,9 +136,10 @@ async def test_a_role_without_rights(dsn: str, connection: Sql) -> None:
 
 
 async def test_each_form_has_its_connections(dsn: str) -> None:
-    with psycopg.connect(dsn) as blocking:
-        with pytest.raises(BadRequestError, match=r"^signal_async: .* blocks: use `pulse\.sql\.signal\(…\)`$"):
-            await pulse.sql.signal_async(blocking, uuid.uuid4(), "s")
-    async with await psycopg.AsyncConnection.connect(dsn) as awaited:
-        with pytest.raises(BadRequestError, match=r"^signal: .* is async: use `await pulse\.sql\.signal_async\(…\)`$"):
-            pulse.sql.signal(awaited, uuid.uuid4(), "s")
+    blocks = r"^signal_async: .* blocks: use `pulse\.sql\.signal\(…\)`$"
+    is_async = r"^signal: .* is async: use `await pulse\.sql\.signal_async\(…\)`$"
+    async with peer("psycopg", dsn) as blocking, peer("psycopg async", dsn) as awaited:
+        with pytest.raises(BadRequestError, match=blocks):
+            await pulse.sql.signal_async(blocking.connection, uuid.uuid4(), "s")
+        with pytest.raises(BadRequestError, match=is_async):
+            pulse.sql.signal(awaited.connection, uuid.uuid4(), "s")
