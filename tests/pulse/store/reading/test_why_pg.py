@@ -105,7 +105,7 @@ async def test_after_an_error(store: Store, connection: Sql) -> None:
 async def test_a_signal_that_it_waits_for(store: Store, connection: Sql, attempt: int) -> None:
     """Until it runs, or the signal has come; also after an attempt that failed."""
     identity = await forge(connection, "RUNNING", attempts=attempt)
-    waits = Ending(*fence(identity, attempt), EndingKind.SNOOZED, None, 60.0, awaited_signal="paid", signals=0)
+    waits = Ending(*fence(identity, attempt), EndingKind.SNOOZED, None, 60.0, awaits=("paid", 0))
     await store.end([waits], now=NOW)
     found = await standing(store, identity, 1)
     assert (found.awaited_signal, found.waits_for_signal, found.outcome) == ("paid", True, "snoozed")
