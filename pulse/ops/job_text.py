@@ -40,8 +40,8 @@ def where(identity: str, hosts: Mapping[str, str] = MappingProxyType({})) -> str
 
 def held_back(job: JobInfo, now_s: float) -> str | None:
     """What *job* has to wait for before it is due, for a signal with the time limit; None: for nothing."""
-    text, due_s = job.held_back, job.next_run_at
-    if text is None or due_s is None or job.awaited_signal is None or job.waiting_on:
+    text, due_s = job.held_back, job.next_run_at or 0.0
+    if text is None or job.waiting_on:
         return text
     if due_s <= now_s:
         return None

@@ -10,7 +10,6 @@ from typing import TypedDict, Unpack
 
 from pulse.client import requests
 from pulse.client.sealing import seal_request
-from pulse.common.json_text import JsonValue
 from pulse.common.wire_values import IdLike
 from pulse.security.codec import Codec, checked
 from pulse.sql import drivers
@@ -30,7 +29,7 @@ def signal(
     connection: object,
     job_id: IdLike,
     name: str,
-    payload: JsonValue = None,
+    payload: object = None,
     *,
     key: str | None = None,
     codec: Codec | None = None,
@@ -62,13 +61,13 @@ def signal(
 
 
 async def signal_async(
-    connection: object, job_id: IdLike, name: str, payload: JsonValue = None, **options: Unpack[SignalOptions]
+    connection: object, job_id: IdLike, name: str, payload: object = None, **options: Unpack[SignalOptions]
 ) -> bool:
     """``signal`` for async connections: of asyncpg, of psycopg, and SQLAlchemy's AsyncConnection and AsyncSession."""
     return await drivers.signal_async(connection, _document(job_id, name, payload, options))
 
 
-def _document(job_id: IdLike, name: str, payload: JsonValue, options: SignalOptions) -> str:
+def _document(job_id: IdLike, name: str, payload: object, options: SignalOptions) -> str:
     """The signal as a client would send it."""
     request = requests.signal(job_id, name, payload, options.get("key"))
     codec = checked(options.get("codec"))

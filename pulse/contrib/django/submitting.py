@@ -14,7 +14,6 @@ from pulse.app.call import Call, HandlerRef
 from pulse.client.client import Client
 from pulse.client.requests import JobOptions, NewJob
 from pulse.common.ids import JobId
-from pulse.common.json_text import JsonValue
 from pulse.common.wire_values import IdLike
 from pulse.contrib.django.connections import connection_of
 from pulse.contrib.django.settings import after_changes, project_settings
@@ -77,7 +76,7 @@ async def asubmit_many(jobs: Iterable[NewJob | Call[Any]], *, using: str | None 
 
 
 def signal(
-    job_id: IdLike, name: str, payload: JsonValue = None, *, key: str | None = None, using: str | None = None
+    job_id: IdLike, name: str, payload: object = None, *, key: str | None = None, using: str | None = None
 ) -> bool:
     """
     Send a signal to a job on a connection of Django's: inside ``atomic()`` it arrives if and only if that commits.
@@ -99,7 +98,7 @@ def signal(
 
 
 async def asignal(
-    job_id: IdLike, name: str, payload: JsonValue = None, *, key: str | None = None, using: str | None = None
+    job_id: IdLike, name: str, payload: object = None, *, key: str | None = None, using: str | None = None
 ) -> bool:
     """``signal`` for async views; see ``asubmit``."""
     return await sync_to_async(signal)(job_id, name, payload, key=key, using=using)

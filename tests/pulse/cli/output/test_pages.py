@@ -280,6 +280,8 @@ class TestJobs:
         assert (endless["waits for"].text, "due" in endless) == ('the signal "a"', False)
         over = dict(facts(job(awaited_signal="a", next_run_at=NOW_S), NOW_S))
         assert ("waits for" in over, "due" in over) == (False, True)
+        ended = dict(facts(job(status="CANCELED", awaited_signal="a", next_run_at=NOW_S + 60), NOW_S))
+        assert not {"waits for", "due"} & ended.keys()
 
     def test_its_signals(self) -> None:
         """When, which, and the beginning of what they say."""
