@@ -32,6 +32,7 @@ __all__ = [
     "Signal",
     "Status",
     "handler_process",
+    "is_endless",
     "keeps_unique_key",
     "unique_problem",
 ]
@@ -39,6 +40,7 @@ __all__ = [
 _IDENTITY_PARTS: Final = 5
 MAX_UNIQUE_KEY: Final = 500
 MAX_GROUP_KEY: Final = 200
+_ENDLESS_S: Final = 1e8  # 3 years; a wait for a signal that has no time limit ends in 31
 T = TypeVar("T")
 
 CATCH_UPS: Final = ("skip", "latest", "all")  # what a schedule does with occurrences that were missed
@@ -85,6 +87,11 @@ TERMINAL: Final = frozenset({Status.COMPLETED, Status.DEAD_LETTERED, Status.CANC
 def keeps_unique_key(unique_until: str | None, attempts: int) -> bool:
     """Whether a job that has not ended still has its unique key, as ``idx_jobs_unique`` has it."""
     return unique_until == "end" or (unique_until == "start" and not attempts)
+
+
+def is_endless(due_s: float, now_s: float) -> bool:
+    """Whether a wait for a signal that is due then has no time limit."""
+    return due_s >= now_s + _ENDLESS_S
 
 
 def unique_problem(unique: object, unique_until: object, on_conflict: object, overlap: object) -> str | None:

@@ -1,4 +1,4 @@
-"""A job's args as a person writes them: JSON text, checked here and sent as it is, so that no digit of it is lost."""
+"""Args and payloads as a person writes them: JSON text, checked here and sent as it is, so that no digit is lost."""
 
 from __future__ import annotations
 
@@ -30,27 +30,48 @@ def check_args(text: str) -> None:
     Raises:
         BadRequestError: It is not the text of a JSON object, or PostgreSQL cannot hold it; the message says which.
     """
+    value = _value_of(text, "args are")
+    if not isinstance(value, dict):
+        kind = "a number" if isinstance(value, _Number) else _KINDS[type(value)]
+        raise BadRequestError(f"args must be a JSON object of keyword arguments, not {kind}")
+
+
+def check_payload(text: str) -> None:
+    """
+    Make sure that *text* can be the payload of a signal: any JSON value.
+
+    Raises:
+        BadRequestError: It is not JSON, or PostgreSQL cannot hold it; the message says which.
+    """
+    _value_of(text, "the payload is")
+
+
+def _value_of(text: str, what: str) -> object:
     try:
         text.encode()
         value: object = json.loads(text, parse_int=_Number, parse_float=_Number, parse_constant=_refuse_constant)
     except UnicodeEncodeError:
-        raise BadRequestError("args are not UTF-8 text") from None
+        raise BadRequestError(f"{what} not UTF-8 text") from None
     except json.JSONDecodeError as error:
-        raise BadRequestError(f"args are not JSON: {_reason(error)}") from None
+        raise BadRequestError(f"{what} not JSON: {_reason(error)}") from None
+    except _NumberError as error:
+        raise BadRequestError(f"{what} not JSON: {error} is no JSON number") from None
     except RecursionError:
-        raise BadRequestError("args are nested too deeply") from None
-    if not isinstance(value, dict):
-        kind = "a number" if isinstance(value, _Number) else _KINDS[type(value)]
-        raise BadRequestError(f"args must be a JSON object of keyword arguments, not {kind}")
+        raise BadRequestError(f"{what} nested too deeply") from None
     if "\\u" in text:  # only an escape can hide what PostgreSQL refuses
         try:
-            json_text.dumps(value)  # pyright: ignore[reportUnknownArgumentType]
+            json_text.dumps(value)
         except json_text.NotStorableError as error:
-            raise BadRequestError(f"args are not storable: {error}") from None
+            raise BadRequestError(f"{what} not storable: {error}") from None
+    return value
+
+
+class _NumberError(Exception):
+    """NaN or Infinity, which Python takes for JSON."""
 
 
 def _refuse_constant(word: str) -> NoReturn:
-    raise BadRequestError(f"args are not JSON: {word} is no JSON number")
+    raise _NumberError(word)
 
 
 def _reason(error: json.JSONDecodeError) -> str:

@@ -153,18 +153,21 @@ class BackoffParam(StrType):
         raise _refused(value, f"allowed are {ALLOWED}.", param, ctx)
 
 
-class ArgsParam(StrType):
-    """A job's args; the JSON text inside, as it was written."""
+class JsonParam(StrType):
+    """A job's args, or the payload of a signal, which is any JSON value; the text inside, as it was written."""
 
     name = "json"
 
+    def __init__(self, *, any_value: bool) -> None:
+        self._any_value = any_value
+
     def convert(self, value: str, param: Parameter | None, ctx: Context | None) -> str:
         """The text itself; ``-`` is left to the command."""
-        from pulse.cli.args_input import check_args
+        from pulse.cli.args_input import check_args, check_payload
 
         if value != "-":
             try:
-                check_args(value)
+                (check_payload if self._any_value else check_args)(value)
             except BadRequestError as error:
                 raise _refused(value, f"{error.message}.", param, ctx) from None
         return value
@@ -177,11 +180,14 @@ TIME: Final = TimeParam()
 DURATION: Final = DurationParam(zero=False)
 DURATION_OR_ZERO: Final = DurationParam(zero=True)
 BACKOFF: Final = BackoffParam()
-ARGS: Final = ArgsParam()
+ARGS: Final = JsonParam(any_value=False)
+PAYLOAD: Final = JsonParam(any_value=True)
 NAME: Final = TextParam("name", 200)
 TOPIC: Final = TextParam("topic", 200)
 KEY: Final = TextParam("key", 500)
 GROUP: Final = TextParam("group", 200)
+SIGNAL: Final = TextParam("signal", 200)
+SIGNAL_KEY: Final = TextParam("key", 200)
 REASON: Final = TextParam("text", 1000)
 TRIES: Final = click.IntRange(1, 10_000)
 PRIORITY: Final = click.IntRange(-100, 100)

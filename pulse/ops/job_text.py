@@ -8,8 +8,8 @@ from typing import Final
 
 import msgspec
 
-from pulse.common.text import printable
-from pulse.job import TERMINAL, handler_process, keeps_unique_key
+from pulse.common.text import ago, iso, printable
+from pulse.job import TERMINAL, handler_process, is_endless, keeps_unique_key
 from pulse.protocol.answers import AttemptInfo, JobInfo
 from pulse.protocol.schedules import ScheduleInfo
 
@@ -36,6 +36,16 @@ def where(identity: str, hosts: Mapping[str, str] = MappingProxyType({})) -> str
     """A worker's identity for people: its name, host and process; *hosts*: names of hosts by id."""
     process = handler_process(identity, hosts)
     return printable(identity if process is None else f"{process.worker} on {process.host}, pid {process.pid}")
+
+
+def held_back(job: JobInfo, now_s: float) -> str | None:
+    """What *job* has to wait for before it is due, for a signal with the time limit; None: for nothing."""
+    text, due_s = job.held_back, job.next_run_at or 0.0
+    if text is None or job.waiting_on:
+        return text
+    if due_s <= now_s:
+        return None
+    return text if is_endless(due_s, now_s) else f"{text}, until {iso(int(due_s))} ({ago(due_s, now_s)})"
 
 
 def unique_text(job: JobInfo) -> str:

@@ -1,5 +1,5 @@
 """
-The jobs of a submit as one JSON document, as ``pulse.submit_many`` of the database takes them. Pure.
+The jobs of a submit as one JSON document, as ``pulse.submit_many`` of the database takes them; and a signal. Pure.
 
 They are checked as the server checks them, in its words, before anything is sent: an error of the database would say
 less, and would spoil the caller's transaction.
@@ -21,12 +21,13 @@ from pulse.common.text import iso
 from pulse.common.wire_values import why_unsendable
 from pulse.errors import BadRequestError
 from pulse.protocol.fields import PATTERNS
-from pulse.protocol.requests import SubmittedJob
+from pulse.protocol.requests import JobsSignal, SubmittedJob
 
-__all__ = ["document_of", "has_keys", "ids_of"]
+__all__ = ["document_of", "has_keys", "ids_of", "signal_document"]
 
 _TIMES: Final = ("run_at", "expires_at")
 _decode: Final = msgspec.msgpack.Decoder(list[SubmittedJob]).decode
+_decode_signal: Final = msgspec.msgpack.Decoder(JobsSignal).decode
 
 
 def document_of(body: Mapping[str, object]) -> str:
@@ -48,6 +49,26 @@ def document_of(body: Mapping[str, object]) -> str:
         raise BadRequestError(f"submit: {said}") from None
     except (TypeError, ValueError, OverflowError) as error:
         raise BadRequestError(f"submit: {why_unsendable(jobs, error, 'jobs')}") from None
+
+
+def signal_document(body: Mapping[str, Any]) -> str:
+    """
+    The document of a signal.
+
+    Args:
+        body: Of a request to send one.
+
+    Raises:
+        BadRequestError: A value is not allowed.
+    """
+    try:
+        _decode_signal(msgpack.packb(body))
+        entry = {"id": str(UUID(bytes=body["id"])), "name": body["name"], "key": body["key"]}
+        return f'{json_text.dumps(entry)[:-1]},"payload":{body["payload"]}}}'
+    except msgspec.ValidationError as error:
+        raise BadRequestError(f"signal: {invalid_field(JobsSignal, body, error)}") from None
+    except (TypeError, ValueError, OverflowError) as error:
+        raise BadRequestError(f"signal: {why_unsendable(body, error)}") from None
 
 
 def ids_of(body: Mapping[str, object], answered: str | None) -> list[UUID]:

@@ -1,40 +1,63 @@
 """
-Runs ``pulse.submit_many`` on a connection of somebody else's, whatever its driver is.
+Runs ``pulse.submit_many`` and ``pulse.signal`` on a connection of somebody else's, whatever its driver is.
 
-The statement casts its parameter from text, so that codecs which a program has set for JSON are not asked.
+The statements cast their parameter from text, so that codecs which a program has set for JSON are not asked.
 """
 
 from __future__ import annotations
 
 import functools
+from dataclasses import dataclass
 from typing import Any, Final
 
 from pulse.app.transactions.drivers import USUAL, Meanings, async_driver, blocking_driver, errors_told_apart
-from pulse.errors import BadRequestError, ConflictError, ForbiddenError, NotFoundError, PulseError, TransactionError
+from pulse.errors import BadRequestError, ConflictError, ForbiddenError, NotFoundError, TransactionError
+
+_PARAMETERS: Final = {"psycopg": "%s", "django": "%s", "asyncpg": "$1", "sqlalchemy": ":document"}
+
+
+def _meanings(verb: str) -> Meanings:
+    """What the errors of the function *verb* mean; those without a text of their own begin with it."""
+    return {
+        **USUAL,
+        "22023": BadRequestError,  # raised by the function: a value is not allowed
+        "22": lambda said: BadRequestError(f"{verb}: {said}"),
+        "23502": lambda said: BadRequestError(f"{verb}: {said}"),
+        "23514": lambda said: BadRequestError(f"{verb}: {said}"),
+        "23503": NotFoundError,  # the job, or one to wait for
+        "23505": ConflictError,
+        "54000": BadRequestError,
+        "55000": ConflictError,
+        "42501": lambda said: ForbiddenError(
+            f"{said}; roles that {verb} are members of pulse_submit (pulse migrate --roles)"
+        ),
+        "25P02": lambda _: TransactionError(f"the transaction has failed before: roll it back, then {verb}"),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class _FunctionCall:
+    """A call of a function of the database; ``verb``: as pulse.sql calls it, ``asks``: whether its answer is read."""
+
+    verb: str
+    statement: str
+    meanings: Meanings
+    asks: bool = True
+
+    def text(self, driver: str) -> str:
+        return self.statement.format(_PARAMETERS[driver])
+
 
 # The ids are the caller's own; only where jobs have unique keys they may be others.
-_STATEMENT: Final = "SELECT pulse.submit_many(CAST(CAST({} AS text) AS jsonb))"
-_ASKING: Final = f"SELECT array_to_string(ARRAY({_STATEMENT}), ',')"
-_PARAMETERS: Final = {"psycopg": "%s", "django": "%s", "asyncpg": "$1", "sqlalchemy": ":jobs"}
-
-
-def _bad(said: str) -> PulseError:
-    return BadRequestError(f"submit: {said}")
-
-
-_MEANINGS: Final[Meanings] = {
-    **USUAL,
-    "22023": BadRequestError,  # raised by the function: a value is not allowed
-    "23502": _bad,
-    "23514": _bad,
-    "22": _bad,
-    "23503": NotFoundError,  # a job to wait for
-    "23505": ConflictError,
-    "42501": lambda said: ForbiddenError(
-        f"{said}; roles that submit are members of pulse_submit (pulse migrate --roles)"
-    ),
-    "25P02": lambda _: TransactionError("the transaction has failed before: roll it back, then submit"),
-}
+_MANY: Final = "SELECT pulse.submit_many(CAST(CAST({} AS text) AS jsonb))"
+_SUBMIT: Final = _FunctionCall("submit", _MANY, _meanings("submit"), asks=False)
+_SUBMIT_ASKING: Final = _FunctionCall("submit", f"SELECT array_to_string(ARRAY({_MANY}), ',')", _SUBMIT.meanings)
+_SIGNAL: Final = _FunctionCall(
+    "signal",
+    "SELECT pulse.signal(CAST(s.one ->> 'id' AS uuid), s.one ->> 'name', s.one -> 'payload', s.one ->> 'key') "
+    "FROM (SELECT CAST(CAST({} AS text) AS jsonb) AS one) AS s",
+    _meanings("signal"),
+)
 
 
 def run(connection: object, document: str, *, asks: bool = False) -> str | None:
@@ -50,35 +73,58 @@ def run(connection: object, document: str, *, asks: bool = False) -> str | None:
     Raises:
         PulseError: As ``pulse.sql.submit`` says.
     """
-    value: Any = connection
-    with errors_told_apart(connection, _MEANINGS):
-        driver = blocking_driver(connection, "submit", "await pulse.sql.submit_async(…)")
-        if driver == "sqlalchemy":
-            found = value.execute(_of_sqlalchemy(asks=asks), {"jobs": document})
-            return found.scalar_one() if asks else None
-        with value.cursor(**_rows(driver)) as cursor:
-            cursor.execute(_statement(driver, asks=asks), (document,))
-            return cursor.fetchone()[0] if asks else None
+    answered: str | None = _perform(connection, _SUBMIT_ASKING if asks else _SUBMIT, document)
+    return answered
 
 
 async def run_async(connection: object, document: str, *, asks: bool = False) -> str | None:
     """``run`` for async connections."""
+    answered: str | None = await _perform_async(connection, _SUBMIT_ASKING if asks else _SUBMIT, document)
+    return answered
+
+
+def signal(connection: object, document: str) -> bool:
+    """
+    Send the signal of *document* on a connection that blocks; returns whether it is new.
+
+    Raises:
+        PulseError: As ``pulse.sql.signal`` says.
+    """
+    is_new: bool = _perform(connection, _SIGNAL, document)
+    return is_new
+
+
+async def signal_async(connection: object, document: str) -> bool:
+    """``signal`` for async connections."""
+    is_new: bool = await _perform_async(connection, _SIGNAL, document)
+    return is_new
+
+
+def _perform(connection: object, call: _FunctionCall, document: str) -> Any:  # noqa: ANN401 - what the function returns
     value: Any = connection
-    with errors_told_apart(connection, _MEANINGS):
-        driver = async_driver(connection, "submit_async", "pulse.sql.submit(…)")
-        if driver == "asyncpg":
-            said = await value.fetchval(_statement(driver, asks=asks), document)
-            return said if asks else None
+    with errors_told_apart(connection, call.meanings):
+        driver = blocking_driver(connection, call.verb, f"await pulse.sql.{call.verb}_async(…)")
         if driver == "sqlalchemy":
-            found = await value.execute(_of_sqlalchemy(asks=asks), {"jobs": document})
-            return found.scalar_one() if asks else None
+            found = value.execute(_of_sqlalchemy(call.text(driver)), {"document": document})
+            return found.scalar_one() if call.asks else None
+        with value.cursor(**_rows(driver)) as cursor:
+            cursor.execute(call.text(driver), (document,))
+            return cursor.fetchone()[0] if call.asks else None
+
+
+async def _perform_async(connection: object, call: _FunctionCall, document: str) -> Any:  # noqa: ANN401 - as above
+    value: Any = connection
+    with errors_told_apart(connection, call.meanings):
+        driver = async_driver(connection, f"{call.verb}_async", f"pulse.sql.{call.verb}(…)")
+        if driver == "asyncpg":
+            said = await value.fetchval(call.text(driver), document)
+            return said if call.asks else None
+        if driver == "sqlalchemy":
+            found = await value.execute(_of_sqlalchemy(call.text(driver)), {"document": document})
+            return found.scalar_one() if call.asks else None
         async with value.cursor(**_rows(driver)) as cursor:
-            await cursor.execute(_statement(driver, asks=asks), (document,))
-            return (await cursor.fetchone())[0] if asks else None
-
-
-def _statement(driver: str, *, asks: bool) -> str:
-    return (_ASKING if asks else _STATEMENT).format(_PARAMETERS[driver])
+            await cursor.execute(call.text(driver), (document,))
+            return (await cursor.fetchone())[0] if call.asks else None
 
 
 def _rows(driver: str) -> dict[str, Any]:
@@ -91,7 +137,7 @@ def _rows(driver: str) -> dict[str, Any]:
 
 
 @functools.cache
-def _of_sqlalchemy(*, asks: bool) -> object:
+def _of_sqlalchemy(statement: str) -> object:
     import sqlalchemy
 
-    return sqlalchemy.text(_statement("sqlalchemy", asks=asks))
+    return sqlalchemy.text(statement)

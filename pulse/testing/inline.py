@@ -19,6 +19,7 @@ from pulse.client.requests import JobOptions
 from pulse.client.sealing import open_answer
 from pulse.common.wire_values import IdLike, as_id
 from pulse.errors import BadRequestError, InlineError
+from pulse.job import is_endless
 from pulse.protocol.answers import JobInfo
 from pulse.testing.clients import InlineAsyncClient, InlineClient
 from pulse.testing.matching import SubmittedJobs, find_submitted, told
@@ -29,7 +30,6 @@ from pulse.testing.running import InlineRunner
 __all__ = ["Inline"]
 
 P = ParamSpec("P")
-_ENDLESS_S: Final = 1e8  # a wait for a signal has no time limit
 MAX_RUNS: Final = 10_000  # attempts without an end: a handler snoozes, or submits itself, for ever
 
 
@@ -221,7 +221,7 @@ def _until_ended(job: MemoryJob) -> Iterator[int]:
     for number in range(MAX_RUNS):
         if job.is_terminal:
             return
-        if job.info.awaited_signal is not None and (job.info.next_run_at or 0.0) >= time.time() + _ENDLESS_S:
+        if job.info.awaited_signal is not None and is_endless(job.info.next_run_at or 0.0, time.time()):
             name = job.info.awaited_signal
             raise InlineError(f"{job.info.name} waits for the signal {name!r}, which nobody has sent: client.signal(…)")
         yield number

@@ -7,6 +7,7 @@ Commands about jobs.
 - filters: the options that select jobs, and the requests that find them page by page
 - jsonlines: cuts JSON Lines into batches of checked args
 - page: formats one job for people
+- signals: `pulse ctl jobs signal`: tells a job what its handler waits for
 - story: puts a job's submit, attempts and end in the order of time
 - submit: `pulse ctl submit`: submits one job, or many from JSON Lines
 """

@@ -1,4 +1,4 @@
-"""``pulse ctl jobs``: list, get, why, stack; and what changes jobs."""
+"""``pulse ctl jobs``: list, get, why, stack; and what changes jobs or signals them."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import click
 from pulse.cli.jobs.change import cancel, change, delete, retry
 from pulse.cli.jobs.filters import filters_of, found_of, job_filters
 from pulse.cli.jobs.page import show_job
+from pulse.cli.jobs.signals import signal
 from pulse.cli.lazy import CONTEXT, CommandGroup, examples
 from pulse.cli.lookup import IdWord, job_of, warn_of_handler, warn_of_topic
 from pulse.cli.options import DURATION, JOB, with_full
@@ -40,7 +41,7 @@ _COLUMNS: Final = (
 
 @click.group(cls=CommandGroup, context_settings=dict(CONTEXT))
 def jobs() -> None:
-    """List, show, cancel, retry, move and delete jobs; tell why one does not run, and where one hangs."""
+    """List, show, cancel, retry, move, delete and signal jobs; tell why one does not run, and where one hangs."""
 
 
 @jobs.command(
@@ -208,7 +209,7 @@ def stack(job_id: IdWord, *, as_json: bool) -> None:
     screen.lines([Cell(line)] for line in printable(found.stack.rstrip(), keep_lines=True).split("\n"))
 
 
-for _command in (cancel, retry, delete, change):
+for _command in (cancel, retry, delete, change, signal):
     jobs.add_command(_command)
 
 

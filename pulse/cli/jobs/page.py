@@ -7,9 +7,9 @@ from typing import Final
 from uuid import UUID
 
 from pulse.cli.jobs.story import story
-from pulse.cli.output.render import STATUS_STYLES, Cell, Screen, foreign
-from pulse.common.text import ago, count, cut_middle, duration, iso, printable
-from pulse.ops.job_text import pretty, unique_text, where
+from pulse.cli.output.render import STATUS_STYLES, Cell, Line, Screen, foreign
+from pulse.common.text import ago, count, cut, cut_middle, duration, iso, one_line, printable
+from pulse.ops.job_text import held_back, pretty, unique_text, where
 from pulse.protocol.answers import JobInfo
 from pulse.security.codec import shown_instead
 
@@ -17,7 +17,8 @@ CONCEALED: Final = "not shown: that needs the role client"
 _LABEL_WIDTH: Final = 13
 _MARGIN: Final = 2
 _MOST_CHARACTERS: Final = 4000  # of a text on a terminal: a page or two; a pipe gets all of it
-_RELATIVES: Final = 10  # jobs of each kind that are listed
+_RELATIVES: Final = 10  # jobs of each kind that are listed, and signals
+_PAYLOAD_COLUMNS: Final = 200
 
 
 def show_job(job: JobInfo, screen: Screen, now_s: float, *, whole_stacks: bool = False) -> None:
@@ -39,6 +40,8 @@ def show_job(job: JobInfo, screen: Screen, now_s: float, *, whole_stacks: bool =
         elif text is not None and not job.concealed:
             room = None if screen.width is None else screen.width - _MARGIN
             _show_block(screen, label, printable(pretty(text, room), keep_lines=True))
+    if job.signals:
+        screen.lines([[], [Cell("signals", "dim")], *_signals(job)])
     screen.lines([[], [Cell("what became of it", "dim")]])
     most = None if screen.width is None else _MOST_CHARACTERS // 4
     screen.lines([Cell(" " * _MARGIN), *line] for line in story(job, now_s, whole_stacks=whole_stacks, most=most))
@@ -62,8 +65,11 @@ def facts(job: JobInfo, now_s: float) -> Iterator[tuple[str, Cell]]:
             yield label, moment(moment_s, now_s)
     yield from _relatives(job)
     waits = job.status in {"PENDING", "RETRYING"}
+    held = held_back(job, now_s)
+    if held is not None and job.awaited_signal is not None:
+        yield "waits for", foreign(held.removeprefix("waits for "))
     for label, moment_s in (
-        ("due", job.next_run_at if waits and job.held_back is None else None),
+        ("due", job.next_run_at if waits and held is None else None),
         ("expires", job.expires_at if waits else None),
         ("claimed", job.started_at),
     ):
@@ -111,6 +117,17 @@ def _end(job: JobInfo, now_s: float) -> Iterator[tuple[str, Cell]]:
     if job.status == "COMPLETED" and job.started_at is not None:
         ended = Cell(f"{ended.text}, {duration(job.completed_at - job.started_at)} after its claim")
     yield "ended", ended
+
+
+def _signals(job: JobInfo) -> Iterator[Line]:
+    """The signals that were sent to *job*, a line each, with the beginning of what they say."""
+    shown = job.signals[:_RELATIVES]
+    for one in shown:
+        payload = "" if one.payload is None else shown_instead(one.payload) or one_line(pretty(one.payload))
+        text = f"{one_line(one.signal)}  {cut(payload, _PAYLOAD_COLUMNS)}".rstrip()
+        yield [Cell(f"{' ' * _MARGIN}{iso(int(one.sent_at))}  "), foreign(text)]
+    if job.signals_total > len(shown):
+        yield [Cell(f"{' ' * _MARGIN}and {job.signals_total - len(shown)} more", "dim")]
 
 
 def moment(moment_s: float, now_s: float) -> Cell:

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from pulse.cli.output.render import Cell, Line, foreign
 from pulse.common.text import count, cut, cut_middle, duration, headline, iso, one_line, printable
-from pulse.ops.job_text import outcome_of, pretty, where
+from pulse.ops.job_text import held_back, outcome_of, pretty, where
 from pulse.protocol.answers import HELD_S, AttemptInfo, JobInfo
 
 _MARGIN: Final = " " * 22  # the width of a time, and two
@@ -157,9 +157,10 @@ def _newest(job: JobInfo, now_s: float) -> Iterator[Line]:
 
 
 def _due(job: JobInfo, due_s: float, now_s: float) -> Line:
-    if job.held_back is not None:
-        later = f", not before {iso(int(due_s))}" if now_s < due_s < HELD_S else ""
-        return [Cell(f"{_MARGIN}{job.held_back}{later}")]
+    held = held_back(job, now_s)
+    if held is not None:
+        is_limited = job.waiting_on and now_s < due_s < HELD_S
+        return [Cell(_MARGIN), foreign(f"{held}, not before {iso(int(due_s))}" if is_limited else held)]
     if due_s > now_s:
         return [*_at(due_s), Cell(f"due in {duration(due_s - now_s)}")]
     return [*_at(due_s), Cell(f"due for {duration(now_s - due_s)}: `pulse ctl jobs why` tells why it waits")]

@@ -1,4 +1,4 @@
-"""Submits jobs in the transaction of Django's own connection: they exist if and only if it commits."""
+"""Submits and signals jobs in the transaction of Django's own connection: it is done if and only if that commits."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from pulse.app.call import Call, HandlerRef
 from pulse.client.client import Client
 from pulse.client.requests import JobOptions, NewJob
 from pulse.common.ids import JobId
+from pulse.common.wire_values import IdLike
 from pulse.contrib.django.connections import connection_of
 from pulse.contrib.django.settings import after_changes, project_settings
 from pulse.errors import ConfigError
 
-__all__ = ["asubmit", "asubmit_many", "client", "submit", "submit_many"]
+__all__ = ["asignal", "asubmit", "asubmit_many", "client", "signal", "submit", "submit_many"]
 
 
 def submit(
@@ -50,12 +51,7 @@ def submit(
 
 def submit_many(jobs: Iterable[NewJob | Call[Any]], *, using: str | None = None) -> list[UUID]:
     """Submit many jobs, all or none; see ``submit``. Returns their ids in order."""
-    project = project_settings()
-    alias = project.database if using is None else using
-    connection = connection_of(alias)
-    if connection.vendor != "postgresql":
-        raise ConfigError(f"database {alias!r} is {connection.display_name}: jobs are in PostgreSQL")
-    return sql.submit_many(connection, jobs, codec=project.codec)
+    return sql.submit_many(_connection(using), jobs, codec=project_settings().codec)
 
 
 async def asubmit(
@@ -77,6 +73,43 @@ async def asubmit(
 async def asubmit_many(jobs: Iterable[NewJob | Call[Any]], *, using: str | None = None) -> list[UUID]:
     """``submit_many`` for async views; see ``asubmit``."""
     return await sync_to_async(submit_many)(jobs, using=using)
+
+
+def signal(
+    job_id: IdLike, name: str, payload: object = None, *, key: str | None = None, using: str | None = None
+) -> bool:
+    """
+    Send a signal to a job on a connection of Django's: inside ``atomic()`` it arrives if and only if that commits.
+
+    Args:
+        job_id: The job's id.
+        name: What its handler waits for (``ctx.wait_for``).
+        payload: Anything that JSON can hold.
+        key: The same name and key are the same signal, sent again.
+        using: As of ``submit``.
+
+    Returns:
+        Whether it is new.
+
+    Raises:
+        PulseError: As ``pulse.sql.signal`` says; ConfigError: it is no database of PostgreSQL.
+    """
+    return sql.signal(_connection(using), job_id, name, payload, key=key, codec=project_settings().codec)
+
+
+async def asignal(
+    job_id: IdLike, name: str, payload: object = None, *, key: str | None = None, using: str | None = None
+) -> bool:
+    """``signal`` for async views; see ``asubmit``."""
+    return await sync_to_async(signal)(job_id, name, payload, key=key, using=using)
+
+
+def _connection(using: str | None) -> Any:  # noqa: ANN401 - Django has no types
+    alias = project_settings().database if using is None else using
+    connection = connection_of(alias)
+    if connection.vendor != "postgresql":
+        raise ConfigError(f"database {alias!r} is {connection.display_name}: jobs are in PostgreSQL")
+    return connection
 
 
 @functools.cache

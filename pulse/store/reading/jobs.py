@@ -74,6 +74,7 @@ class StoredFacts(msgspec.Struct, frozen=True, kw_only=True):
         group_key: As in the row.
         waiting_on: How many jobs it waits for; ``waits_for`` are the first of them, ``failed`` counts those that have
             failed, although it goes on without them.
+        awaited_signal: The signal that its handler waits for, until ``next_run_at`` at most.
         limits: How limits and its group keep it waiting.
     """
 
@@ -127,12 +128,19 @@ class StoredFacts(msgspec.Struct, frozen=True, kw_only=True):
     waiting_on: int = 0
     waits_for: tuple[bytes, ...] = ()
     failed: int = 0
+    awaited_signal: str | None = None
     limits: LimitFacts = NO_LIMIT
 
     @property
     def is_due(self) -> bool:
         """Whether ``next_run_at`` is over."""
         return self.next_run_at <= self.now
+
+    @property
+    def waits_for_signal(self) -> bool:
+        """Whether its handler waits for ``awaited_signal``, and nothing else puts it off."""
+        is_put_off = self.held or self.waiting_on > 0 or self.was_given_back
+        return self.awaited_signal is not None and not self.is_due and not is_put_off
 
     @property
     def was_given_back(self) -> bool:

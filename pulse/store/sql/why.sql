@@ -9,13 +9,15 @@
 -- Returns: the job, without args and result; whether it is set aside; its newest attempt, if that left a row; pauses; the schedule's
 --          last job if this one is held back; its handler and the hosts; how many due jobs of its topic, or of its group if it has one,
 --          come before it: of a higher priority, or due earlier at the same one; how many jobs it waits for (waiting_on), the first of them, and
---          how many of its parents have failed. Of a job that waits, as claim_limited sees it: the slots
+--          how many of its parents have failed; the signal that it waits for. Of a job that waits, as claim_limited sees it: the slots
 --          and tokens of its limit (limit_...) and of its group (group_...), with the first jobs that hold the slots; and what goes first in a
 --          sequence (ahead_...), or halts it (halted_by). next_run_at: of a job of a sequence the time until which it is put off. Or nothing.
 WITH RECURSIVE job AS MATERIALIZED (
     SELECT j.id, j.topic, j.name, j.status::text AS status, j.priority, j.attempts, j.uncharged, j.max_attempts, j.crashes, j.submitted_at,
            j.next_run_at, j.run_after, j.started_at, j.completed_at, j.expires_at, j.lease_until, j.occurrence, j.locked_by, j.schedule_id,
-           j.unique_key, j.unique_until, j.group_key, coalesce(j.waiting_on, 0) AS waiting_on, left(j.last_error, 500) AS last_error, coalesce($4, clock_timestamp()) AS now,
+           j.unique_key, j.unique_until, j.group_key, coalesce(j.waiting_on, 0) AS waiting_on,
+           -- :include awaited_signal
+           left(j.last_error, 500) AS last_error, coalesce($4, clock_timestamp()) AS now,
            j.status = 'PENDING' AND j.schedule_id IS NOT NULL AND j.next_run_at = '9999-12-30 00:00+00' AS held
     FROM pulse.jobs j WHERE j.id = $1
 ), levels AS (
@@ -56,7 +58,7 @@ WITH RECURSIVE job AS MATERIALIZED (
 )
 SELECT uuid_send(b.id) AS id, b.topic, b.name, b.status, b.priority, b.attempts, b.uncharged, b.max_attempts, b.crashes, b.submitted_at,
     greatest(b.next_run_at, CASE WHEN b.status IN ('PENDING', 'RETRYING') THEN b.run_after END) AS next_run_at, b.started_at, b.completed_at, b.expires_at, b.lease_until, b.locked_by, b.last_error, b.now, b.held, b.unique_key,
-    b.unique_until, b.group_key, b.waiting_on,
+    b.unique_until, b.group_key, b.waiting_on, b.awaited_signal,
     ARRAY(SELECT uuid_send(d.parent_id) FROM pulse.dependencies d
           WHERE b.waiting_on > 0 AND d.child_id = b.id AND NOT d.is_over ORDER BY d.parent_id LIMIT 5) AS waits_for,
     (SELECT count(*) FROM pulse.dependencies d JOIN pulse.jobs p ON p.id = d.parent_id

@@ -57,6 +57,7 @@ READING = {
 CHANGING = {
     "ctl submit resize": Told("submit", ("ids",), "-"),
     f"ctl jobs cancel {JOB}": Told("jobs.cancel", ("done", "refused"), f"canceled {JOB}\n"),
+    f"ctl jobs signal {JOB} approved": Told("jobs.signal", ("new",), f"sent approved to {JOB}\n"),
     f"ctl jobs retry {JOB}": Told("jobs.retry", ("done", "refused"), f"retried {JOB}\n"),
     "ctl dispatch pause": GATE._replace(asked="dispatch.pause"),
     "ctl dispatch resume": Told("dispatch.resume", ("paused", "topics"), "open\n"),
@@ -347,6 +348,7 @@ class TestExitCodes:
         ("ctl jobs get", "Missing argument 'ID'"),
         ("ctl jobs get 42", "Invalid value for 'ID': '42': the id of a job is allowed, or its first"),
         ("ctl jobs cancel", "which jobs?"),
+        (f"ctl jobs signal {JOB} paid {{", "Invalid value for '[PAYLOAD]': '{': the payload is not JSON: Expecting"),
         ("ctl jobs list --status DONE", "Invalid value for '--status': 'DONE': PENDING, RUNNING, "),
         ("ctl jobs list --limit 0", "Invalid value for '--limit': 0 is not in the range 1<=x<=1000"),
         ("ctl submit x --priority 101", "Invalid value for '--priority': 101 is not in the range -100<=x<=100"),

@@ -114,6 +114,15 @@ def test_args_stay_as_they_were_written() -> None:
     assert refusal(options.ARGS, "[1]") == "'[1]': args must be a JSON object of keyword arguments, not an array."
 
 
+def test_a_payload_is_any_json() -> None:
+    """It stays as it was written."""
+    for text in ("null", "[1.10]", '"x"', ' {"n": 1e400}', "-"):
+        assert options.PAYLOAD.convert(text, None, None) == text
+    assert refusal(options.PAYLOAD, "paid").startswith("'paid': the payload is not JSON: Expecting value at character")
+    assert refusal(options.PAYLOAD, "NaN") == "'NaN': the payload is not JSON: NaN is no JSON number."
+    assert refusal(options.PAYLOAD, r'"\u0000"').endswith("the payload is not storable: it contains a NUL character.")
+
+
 @pytest.mark.parametrize("text", [
     "{}", ' {"path": "a.png"} ', '{"n": ' + "9" * 5000 + "}", '{"x": 1e400, "y": -0.1}',
     r'{"emoji": "\ud83d\ude00", "path": "C:\\u0000"}', '{"ö": "日本"}', '{"a": 1, "a": 2}',

@@ -47,6 +47,11 @@ class Peer(NamedTuple):
             return await sql.submit_many_async(self.connection, jobs, **options)
         return sql.submit_many(self.connection, jobs, **options)
 
+    async def signal(self, *words: Any, **options: Any) -> bool:
+        if self.is_async:
+            return await sql.signal_async(self.connection, *words, **options)
+        return sql.signal(self.connection, *words, **options)
+
     async def run(self, document: str) -> None:
         """The jobs of *document*, which nobody has checked."""
         if self.is_async:

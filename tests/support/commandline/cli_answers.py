@@ -76,7 +76,7 @@ def dispatcher() -> dict[str, Answer]:
         "jobs.stack": {"worker": "h/b/1/7.8/w", "pid": 7, "attempt": 2, "stack": 'File "a.py", line 3 in crunch\n'},
         "jobs.why": {"id": JOB_ID.bytes, "name": "resize", "topic": "images", "status": "PENDING", "reasons": _REASONS},
         "jobs.cancel": lambda body: {"done": body["ids"], "refused": []},
-        "jobs.retry": lambda body: {"done": body["ids"], "refused": []},
+        "jobs.retry": lambda body: {"done": body["ids"], "refused": []}, "jobs.signal": {"new": True},
         "schedules.list": {"schedules": [_SCHEDULE], "next": None},
         "schedules.find": lambda body: {"schedules": [_SCHEDULE] if body["words"] == ["nightly"] else []},
         "schedules.get": {"schedule": _SCHEDULE}, "schedules.create": {"schedule": _SCHEDULE},

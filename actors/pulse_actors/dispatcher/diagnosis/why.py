@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from pulse.common.text import ago, count, cut, duration, similar_names
-from pulse.job import keeps_unique_key
+from pulse.common.text import ago, count, cut, duration, shell_word, similar_names
+from pulse.job import is_endless, keeps_unique_key
 from pulse.store.reading.jobs import StoredFacts
 from pulse_actors.dispatcher.claims.handout import ISOLATE_AT_CRASHES
 from pulse_actors.dispatcher.claims.quarantine import LONGEST_S
@@ -119,6 +119,18 @@ def _waits(job: StoredFacts, _facts: JobFacts) -> Cause | None:
         text += f" {count(job.failed, 'job')} that it waited for failed; it is to run all the same."
     details = {"waiting_on": job.waiting_on, "waits_for": list(job.waits_for), "failed": job.failed}
     return Cause("waits_for_jobs", text, f"pulse ctl jobs why {job_id(job.waits_for[0])}", details=details)
+
+
+def _waits_for_signal(job: StoredFacts, _facts: JobFacts) -> Cause | None:
+    if not job.waits_for_signal or job.awaited_signal is None:
+        return None
+    until = None if is_endless(job.next_run_at, job.now) else job.next_run_at
+    since = "" if job.ended_at is None else f" since {moment(job.ended_at, job.now)}"
+    end = "without a time limit" if until is None else f"until {moment(until, job.now)} at most"
+    text = f'Its handler has waited for the signal "{job.awaited_signal}"{since}, {end}.'
+    details = {"signal": job.awaited_signal, "since": job.ended_at, "until": until}
+    advice = f"To send it: pulse ctl jobs signal {job_id(job.id)} {shell_word(job.awaited_signal)}"
+    return Cause("waits_for_signal", text, advice, details=details)
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +268,7 @@ def _earlier(_job: StoredFacts, facts: JobFacts) -> Cause | None:
 
 
 def _not_due(job: StoredFacts, _facts: JobFacts) -> Cause | None:
-    if job.is_due or job.held or job.waiting_on:
+    if job.is_due or job.held or job.waiting_on or job.waits_for_signal:
         return None
     when = moment(job.next_run_at, job.now)
     details: dict[str, object] = {"next_run_at": job.next_run_at, "attempt": job.attempts}
@@ -351,6 +363,7 @@ DUE: Final[Sequence[Rule]] = (
 NOT_DUE: Final[Sequence[Rule]] = (
     _held,
     _waits,
+    _waits_for_signal,
     _all_paused,
     _topic_paused,
     why_limits.limit_paused,

@@ -296,6 +296,37 @@ def test_it_is_held_behind_its_schedule() -> None:
         assert (reason.code, reason.advice, "within 2 s" in reason.text) == ("held", "", True)
 
 
+AWAITING: Final[dict[str, Any]] = {
+    "attempts": 2, "outcome": "snoozed", "ended_at": NOW - 300, "awaited_signal": "it's ok", "next_run_at": NOW + 3600,
+}  # fmt: skip
+
+
+def test_it_waits_for_a_signal() -> None:
+    """Which one, since when and until when, and the command that sends it."""
+    reason = only(**AWAITING)
+    assert (reason.code, reason.details) == (
+        "waits_for_signal", {"signal": "it's ok", "since": NOW - 300, "until": NOW + 3600}
+    )  # fmt: skip
+    assert reason.text == (
+        'Its handler has waited for the signal "it\'s ok" since 2030-03-17T17:41:40Z (5 min ago), '
+        "until 2030-03-17T18:46:40Z (in 60 min) at most."
+    )
+    assert reason.advice == f"""To send it: pulse ctl jobs signal {ID} 'it'"'"'s ok'"""
+    endless = only(**{**AWAITING, "ended_at": None, "next_run_at": NOW + 1e9 - 300})
+    assert endless.text == 'Its handler has waited for the signal "it\'s ok", without a time limit.'
+    assert endless.details["until"] is None
+
+
+def test_what_goes_before_a_wait_for_a_signal() -> None:
+    """It comes before a pause; a wait that is over, or that something else puts off, is none."""
+    more: dict[str, Any] = {"all_paused_at": NOW, "known": served_by()}
+    assert codes(**more, **AWAITING) == ["waits_for_signal", "paused", "no_worker"]
+    assert codes(**{**AWAITING, "next_run_at": NOW}) == ["ready"]
+    assert codes(**{**AWAITING, "outcome": None}) == ["given_back"]
+    assert codes(**{**AWAITING, "waiting_on": 1, "waits_for": (LAST.bytes,)}) == ["waits_for_jobs"]
+    assert codes(HELD, **{**AWAITING, "next_run_at": HELD.next_run_at}) == ["held"]
+
+
 def test_others_come_first() -> None:
     assert only(before=1).text.startswith('1 job of topic "images" comes first')
     assert only(before=7).text.startswith('7 jobs of topic "images" come first')

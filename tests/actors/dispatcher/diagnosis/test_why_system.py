@@ -48,3 +48,24 @@ def test_running(site: Site) -> None:
         assert (document["id"], document["status"]) == (str(job), "RUNNING")
         assert document["reasons"][0]["details"]["started_at"].endswith("Z")
         worker.done(pair)
+
+
+def test_a_signal_that_is_sent_as_it_says(site: Site) -> None:
+    """The advice is a command that makes the job run again; the job shows what it waited for, and what came."""
+    with site.whole.worker("w", topics=[site.topic]) as worker:
+        job = site.job()
+        assert worker.report([*worker.job(), "wait", [3600.0, ["paid", 0]]]) == []
+        waits, command = site.said(job)
+        assert waits.startswith('Its handler has waited for the signal "paid" since 20')
+        assert 'waits for    the signal "paid", until 20' in site.ctl("jobs", "get", str(job))
+        words = command.removeprefix("  To send it: pulse ctl ").split()
+        assert site.ctl(*words, '{"cents": 5}', "--key", "k") == f"sent paid to {job}\n"
+        assert site.told(*words, "--key", "k") == {"new": False}
+        assert worker.job() == (job.bytes, 2)
+        worker.done((job.bytes, 2))
+    assert f"job {job} is COMPLETED; one that has not ended, or is a dead letter, is allowed" in site.ctl(
+        *words, code=1
+    )
+    shown = site.ctl("jobs", "get", str(job))
+    assert 'Z  paid  {"cents": 5}\n' in shown
+    assert "waits for" not in shown

@@ -39,6 +39,13 @@ def test_how_an_attempt_ended(attempt: AttemptInfo, lines: list[str]) -> None:
     ({"waiting_on": 1, "next_run_at": 2e9}, "waits for 1 other job to end, not before 2033-05-18T03:33:20Z"),
     ({"waiting_on": 1, "next_run_at": HELD_S}, "waits for 1 other job to end"),
     ({"waiting_on": 0, "next_run_at": NOW_S + 5}, "due in 5 s"),
+    ({"waiting_on": 1, "awaited_signal": "a", "next_run_at": NOW_S - 5}, "waits for 1 other job to end"),
+    (
+        {"awaited_signal": "a\n", "next_run_at": NOW_S + 60},
+        'waits for the signal "a\\n", until 2030-03-17T17:47:40Z (in 60 s)',
+    ),
+    ({"awaited_signal": "a", "next_run_at": NOW_S + 9e8}, 'waits for the signal "a"'),
+    ({"awaited_signal": "a", "next_run_at": NOW_S}, "due for 0 s: `pulse ctl jobs why` tells why it waits"),
     ({"next_run_at": HELD_S}, "held back behind an earlier job of its schedule"),
 ])  # fmt: skip
 def test_what_a_job_waits_for(columns: dict[str, Any], said: str) -> None:

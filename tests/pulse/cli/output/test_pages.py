@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from io import StringIO
 from typing import Any
 from uuid import UUID
 
@@ -15,8 +16,8 @@ from pulse.cli.control.schedules import TimingOptions, schedules_table, when_bod
 from pulse.cli.control.schedules import facts as schedule_facts
 from pulse.cli.control.topics_page import groups_table, merged, topics_table
 from pulse.cli.jobs.commands import jobs_table
-from pulse.cli.jobs.page import facts
-from pulse.cli.output.render import Line, plain_table
+from pulse.cli.jobs.page import facts, show_job
+from pulse.cli.output.render import Line, Screen, plain_table
 from pulse.cli.system.status_page import finding_lines, overview
 from pulse.cli.system.workers import workers_table
 from pulse.ops.doctor.finding import document_of
@@ -36,7 +37,7 @@ from pulse.protocol.answers import (
 )
 from pulse.protocol.schedules import ScheduleInfo, SchedulePageAnswer
 from pulse.protocol.stats import GroupStats, Stats
-from pulse.protocol.workflows import RelatedJobInfo
+from pulse.protocol.workflows import RelatedJobInfo, SignalInfo
 from tests.support.commandline.cli_answers import stats
 
 NOW_S = 1_900_000_000.0
@@ -269,6 +270,36 @@ class TestJobs:
     def test_what_is_held_by_a_schedule_has_no_due_time(self) -> None:
         assert "due" not in dict(facts(job(next_run_at=HELD_S), NOW_S))
         assert "due" in dict(facts(job(next_run_at=NOW_S), NOW_S))
+
+    def test_a_signal_that_it_waits_for(self) -> None:
+        """And until when; a time that is over, or 31 years away, means nothing."""
+        shown = dict(facts(job(awaited_signal="a\n", next_run_at=NOW_S + 60), NOW_S))
+        assert shown["waits for"].text == 'the signal "a\\n", until 2030-03-17T17:47:40Z (in 60 s)'
+        assert "due" not in shown
+        endless = dict(facts(job(awaited_signal="a", next_run_at=NOW_S + 1e9), NOW_S))
+        assert (endless["waits for"].text, "due" in endless) == ('the signal "a"', False)
+        over = dict(facts(job(awaited_signal="a", next_run_at=NOW_S), NOW_S))
+        assert ("waits for" in over, "due" in over) == (False, True)
+        ended = dict(facts(job(status="CANCELED", awaited_signal="a", next_run_at=NOW_S + 60), NOW_S))
+        assert not {"waits for", "due"} & ended.keys()
+
+    def test_its_signals(self) -> None:
+        """When, which, and the beginning of what they say."""
+        some = [
+            SignalInfo("a\n", payload='{"x": "' + "y" * 300 + '"}', sent_at=NOW_S),
+            SignalInfo("b", payload='{"$pulse": "fernet", "data": "gAAA"}', sent_at=NOW_S), SignalInfo("c"),
+            *[SignalInfo("d")] * 9,
+        ]  # fmt: skip
+        written = StringIO()
+        show_job(job(signals=some, signals_total=120), Screen(written, {}), NOW_S)
+        lines = written.getvalue().split("\n")
+        place = lines.index("signals")
+        assert lines[place + 1].startswith('  2030-03-17T17:46:40Z  a  {"x": "yyy')
+        assert lines[place + 1].endswith("y…")
+        assert lines[place + 2 : place + 4] == [
+            "  2030-03-17T17:46:40Z  b  encrypted (fernet)", "  1970-01-01T00:00:00Z  c"
+        ]  # fmt: skip
+        assert lines[place + 10 : place + 13] == ["  1970-01-01T00:00:00Z  d", "  and 110 more", ""]
 
     def test_its_group(self) -> None:
         shown = {label: cell.text for label, cell in facts(job(status="PENDING", group_key="g\n"), NOW_S)}

@@ -15,7 +15,7 @@ from django.test import override_settings  # type: ignore[import-untyped]
 import tests.pulse.sql.connections  # noqa: F401 - it sets Django up, which the imports below need
 
 # isort: split
-from pulse.contrib.django import submit
+from pulse.contrib.django import asignal, signal, submit
 from pulse.contrib.django.checks import check_database, check_link, check_schema, check_settings
 from pulse.errors import ConfigError
 from tests.pulse.sql.connections import peer
@@ -142,12 +142,17 @@ async def test_the_link_needs_an_order(order: list[str], *, warned: bool) -> Non
 
 
 async def test_jobs_in_a_database_of_their_own(dsn: str, connection: Sql) -> None:
-    """``PULSE["DATABASE"]`` names it; a submit may name any."""
+    """``PULSE["DATABASE"]`` names it; a submit may name any, and so may a signal."""
     async with peer("Django", dsn):
         with databases(jobs={}, default={"NAME": "nowhere"}):
             with override_settings(PULSE={"DATABASE": "jobs"}):
-                submit("one")
+                job = submit("one")
+                assert signal(job, "paid", {"cents": 5}, key="k")
+                assert not await asignal(job, "paid", key="k")
                 assert every(["jobs"]) == every(DEFAULT) == []
-            submit("two", {"n": 1}, using="jobs", priority=3)
+            job = submit("two", {"n": 1}, using="jobs", priority=3)
+            assert signal(job, "go", using="jobs")
     rows = await connection.fetch("SELECT name, priority FROM pulse.jobs ORDER BY name")
     assert [tuple(row) for row in rows] == [("one", 0), ("two", 3)]
+    sent = await connection.fetch("SELECT name, payload::text AS payload FROM pulse.signals ORDER BY id")
+    assert [tuple(row) for row in sent] == [("paid", '{"cents": 5}'), ("go", "null")]

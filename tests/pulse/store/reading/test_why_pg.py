@@ -101,6 +101,20 @@ async def test_after_an_error(store: Store, connection: Sql) -> None:
     assert (found.is_due, found.was_given_back) == (False, False)
 
 
+@pytest.mark.parametrize("attempt", [1, 2])
+async def test_a_signal_that_it_waits_for(store: Store, connection: Sql, attempt: int) -> None:
+    """Until it runs, or the signal has come; also after an attempt that failed."""
+    identity = await forge(connection, "RUNNING", attempts=attempt)
+    waits = Ending(*fence(identity, attempt), EndingKind.SNOOZED, None, 60.0, awaits=("paid", 0))
+    await store.end([waits], now=NOW)
+    found = await standing(store, identity, 1)
+    assert (found.awaited_signal, found.waits_for_signal, found.outcome) == ("paid", True, "snoozed")
+    assert (found.ended_at, found.next_run_at) == (NOW.timestamp(), at(60).timestamp())
+    assert not (await standing(store, identity, 60)).waits_for_signal
+    await store.signals.send(identity, "paid", "null", None)
+    assert (await standing(store, identity, 1)).awaited_signal is None
+
+
 async def test_what_expired_before_it_was_claimed(store: Store, connection: Sql) -> None:
     identity = await forge(connection)
     await remember(connection, identity, "expired", 0)
