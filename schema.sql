@@ -1459,10 +1459,10 @@ BEGIN
         RAISE EXCEPTION 'signal "%": there is no job %', name, signal.job_id USING ERRCODE = 'foreign_key_violation';
     ELSIF job.status IN ('COMPLETED', 'CANCELED') THEN
         RAISE EXCEPTION 'signal "%": job % is %; one that has not ended, or is a dead letter, is allowed', name, signal.job_id, job.status
-            USING ERRCODE = 'object_not_in_prerequisite_state';
+            USING ERRCODE = 'integrity_constraint_violation';
     ELSIF job.signals >= 10000 THEN
         RAISE EXCEPTION 'signal "%": job % has had % signals; at most 10000 are allowed', name, signal.job_id, job.signals
-            USING ERRCODE = 'program_limit_exceeded';
+            USING ERRCODE = 'invalid_parameter_value';
     END IF;
     INSERT INTO pulse.signals AS s (job_id, name, key, payload)
     VALUES (signal.job_id, signal.name, coalesce(signal.key, gen_random_uuid()::text), signal.payload) ON CONFLICT DO NOTHING;

@@ -26,8 +26,7 @@ def _meanings(verb: str) -> Meanings:
         "23514": lambda said: BadRequestError(f"{verb}: {said}"),
         "23503": NotFoundError,  # the job, or one to wait for
         "23505": ConflictError,
-        "54000": BadRequestError,
-        "55000": ConflictError,
+        "23000": ConflictError,
         "42501": lambda said: ForbiddenError(
             f"{said}; roles that {verb} are members of pulse_submit (pulse migrate --roles)"
         ),

@@ -300,7 +300,7 @@ class MemoryQueue:
         if found is None:
             return False
         job.info = found
-        job.recording.tell(found.signals[-1])
+        job.recording.receive(found.signals[-1])
         return True
 
     def cancel(self, job: MemoryJob) -> bool:

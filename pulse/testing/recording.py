@@ -61,7 +61,7 @@ class Recording:
         """An attempt begins, with a fence of its own; its job has waited for *parents*."""
         self.fence, self.parent_jobs, self._codec, self.now_s = fence, parents, codec, now_s
 
-    def tell(self, sent: SignalInfo) -> None:
+    def receive(self, sent: SignalInfo) -> None:
         """A signal was sent to the job."""
         payload = None if sent.payload is None else json_text.loads(sent.payload)
         self.signals.append(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from pulse.errors import BadRequestError, ConflictError, NotFoundError, StatementError
+from pulse.errors import ConflictError, NotFoundError, StatementError
 from pulse.store.arguments import uuids
 from pulse.store.failures import FOREIGN_KEY_VIOLATION
 from pulse.store.statements import STATEMENTS
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
     from pulse.store.connections.pool import Pool
 
-NOT_ALLOWED: Final = "55000"  # object_not_in_prerequisite_state: the job has ended
-TOO_MANY: Final = "54000"  # program_limit_exceeded
+SHOWN_BYTES: Final = 48 * 1024  # of payloads beside a job, whose texts take nearly all of a frame
+HAS_ENDED: Final = "23000"  # integrity_constraint_violation, as pulse.signal raises it
 
 
 class SignalStore:
@@ -40,7 +40,7 @@ class SignalStore:
         Raises:
             NotFoundError: There is no such job.
             ConflictError: It was completed or canceled.
-            BadRequestError: The signal cannot be stored, or there are too many.
+            StatementError: The signal cannot be stored, or there are too many.
         """
         try:
             async with self._pool.connection() as connection:
@@ -48,13 +48,10 @@ class SignalStore:
                     STATEMENTS["send_signal"].sql, *uuids([job]), name, payload, key
                 )
         except StatementError as error:
-            for sqlstate, kind in (
-                (FOREIGN_KEY_VIOLATION, NotFoundError),
-                (NOT_ALLOWED, ConflictError),
-                (TOO_MANY, BadRequestError),
-            ):
-                if error.sqlstate == sqlstate:
-                    raise kind(error.message) from error
+            if error.sqlstate == FOREIGN_KEY_VIOLATION:
+                raise NotFoundError(error.message) from error
+            if error.sqlstate == HAS_ENDED:
+                raise ConflictError(error.message) from error
             raise
         return is_new
 
@@ -75,5 +72,6 @@ class SignalStore:
 
     async def of_job(self, job: bytes, limit: int) -> list[dict[str, object]]:
         """The first *limit* signals that were sent to a job, in the order in which its handler gets them."""
+        sql = STATEMENTS["signals_of_job"].sql
         async with self._pool.connection() as connection:
-            return [dict(row) for row in await connection.fetch(STATEMENTS["signals_of_job"].sql, *uuids([job]), limit)]
+            return [dict(row) for row in await connection.fetch(sql, *uuids([job]), limit, SHOWN_BYTES)]

@@ -15,7 +15,7 @@ from pulse.protocol import MAX_FRAME_BYTES
 Row = dict[str, object]
 
 PAGE_BYTES: Final = 4 * 1024 * 1024  # of text in a page; half a frame, so that the names around it always fit too
-ROW_BYTES: Final = MAX_FRAME_BYTES - 64 * 1024  # of text in one row with its history
+ROW_BYTES: Final = MAX_FRAME_BYTES - 192 * 1024  # of text in one row with its history; beside it are relatives, signals
 _ENTRY_BYTES: Final = 512  # of names, numbers and times around the texts of one attempt: about half of that
 LONG: Final = ("args", "result", "progress", "last_error")
 

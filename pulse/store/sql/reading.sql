@@ -2,8 +2,9 @@
 
 
 -- fragment: wanted_at
--- What:    when a job is due; of one that waits for others when it is to be, if they have ended by then.
-CASE WHEN j.waiting_on > 0 AND j.run_after IS NOT NULL THEN j.run_after ELSE j.next_run_at END AS next_run_at,
+-- What:    when a job is due; of one that waits for others when it is to be, if they have ended by then; of one of a sequence that waits
+--          for a signal until when.
+CASE WHEN j.run_after IS NOT NULL AND (j.waiting_on > 0 OR j.awaited_signal IS NOT NULL) THEN j.run_after ELSE j.next_run_at END AS next_run_at,
 
 
 -- fragment: awaited_signal

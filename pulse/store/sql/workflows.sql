@@ -119,7 +119,10 @@ WHERE j.id = $1;
 
 
 -- name: signals_of_job :many
--- What:    the first signals that were sent to a job.   Args: $1 job uuid, $2 most int.   Guard: none: reads.
--- Returns: name, key, payload (JSON), sent_at (Unix), in the order in which its handler gets them.
-SELECT s.name AS signal, s.key, s.payload::text AS payload, date_part('epoch', s.sent_at) AS sent_at
-FROM pulse.signals s WHERE s.job_id = $1 ORDER BY s.id LIMIT $2;
+-- What:    the first signals that were sent to a job.   Args: $1 job uuid, $2 most int, $3 most bytes of payloads int.   Guard: none: reads.
+-- Returns: name, key, payload (JSON; NULL behind so many bytes), sent_at (Unix), in the order in which its handler gets them.
+SELECT s.name AS signal, s.key, CASE WHEN s.bytes <= $3 THEN s.payload END AS payload, date_part('epoch', s.sent_at) AS sent_at
+FROM (
+    SELECT s.*, sum(octet_length(s.payload)) OVER (ORDER BY s.id) AS bytes
+    FROM (SELECT s.id, s.name, s.key, s.payload::text AS payload, s.sent_at FROM pulse.signals s WHERE s.job_id = $1 ORDER BY s.id LIMIT $2) AS s
+) AS s ORDER BY s.id;

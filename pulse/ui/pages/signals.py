@@ -13,6 +13,7 @@ from pulse.common import json_text
 from pulse.errors import BadRequestError, PulseError
 from pulse.protocol import answers
 from pulse.protocol.answers import JobInfo
+from pulse.protocol.workflows import SignalAnswer
 from pulse.ui.pages.common import ask, do, field, id_of, say_next, site_of, status_of, trouble
 from pulse.ui.rendering import page
 from pulse.ui.site import BODY, FORM
@@ -64,7 +65,7 @@ async def hook(request: Request) -> Response:
             "payload": _payload(request.scope[BODY]),
             "key": request.headers.get("idempotency-key"),
         }
-        sent = answers.read(answers.SignalAnswer, await do(request, "jobs.signal", body))
+        sent = answers.read(SignalAnswer, await do(request, "jobs.signal", body))
     except PulseError as error:
         status = _STATUS_OF.get(error.code, HTTPStatus.SERVICE_UNAVAILABLE)
         return JSONResponse({"error": error.message}, status)

@@ -10,7 +10,7 @@ from uuid import UUID
 import asyncpg
 import pytest
 
-from pulse.errors import BadRequestError, ConflictError, NotFoundError
+from pulse.errors import ConflictError, NotFoundError, StatementError
 from pulse.store.arguments import ending_columns
 from pulse.store.rows import Ending, EndingKind
 from pulse.store.statements import STATEMENTS
@@ -174,11 +174,11 @@ async def test_the_same_key_at_the_same_time(connection: Sql, dsn: str) -> None:
 
 
 _OVER: Final = {"completed_at": "now()"}
-_REFUSED: Final = asyncpg.ObjectNotInPrerequisiteStateError
+_REFUSED: Final = asyncpg.IntegrityConstraintViolationError
 WRONG: Final[Mapping[str, tuple[Mapping[str, str], type[asyncpg.PostgresError], str]]] = {
     "completed": ({**_OVER, "status": "'COMPLETED'"}, _REFUSED, "is COMPLETED; one that"),
     "canceled": ({**_OVER, "status": "'CANCELED'"}, _REFUSED, "is CANCELED; one that"),
-    "too many": ({"signals": "10000"}, asyncpg.ProgramLimitExceededError, "has had 10000 signals; at most 10000"),
+    "too many": ({"signals": "10000"}, asyncpg.InvalidParameterValueError, "has had 10000 signals; at most 10000"),
 }  # fmt: skip
 
 
@@ -366,12 +366,30 @@ async def test_the_attempt_after_a_wait_hears_how_it_ended(connection: Sql, stor
     assert not found["is_over"]
 
 
+async def test_what_people_see_is_bounded(connection: Sql, store: Store) -> None:
+    """An answer about a job has room for 48 KiB of payloads beside it, and for so many signals."""
+    job = await submitted(connection)
+    for number in range(4):
+        await send(connection, job, f"s{number}", '"' + "x" * (10_000 if number == 1 else 30_000) + '"')
+    found = await store.signals.of_job(job.bytes, 3)
+    assert [(one["signal"], one["payload"] is not None) for one in found] == [("s0", True), ("s1", True), ("s2", False)]
+
+
+async def test_until_when_a_job_of_a_sequence_waits(connection: Sql, store: Store) -> None:
+    """Not its place, but the end of the wait."""
+    job = await waiting(connection, group_key="'g'", run_after="next_run_at")
+    found, end = await store.reads.job(job.bytes), "SELECT date_part('epoch', run_after) FROM pulse.jobs WHERE id = $1"
+    assert found is not None
+    assert found["next_run_at"] == await connection.fetchval(end, job)
+    assert found["awaited_signal"] == "approval"
+
+
 async def test_errors_of_the_store(connection: Sql, store: Store) -> None:
     job = await submitted(connection)
     assert await store.signals.send(job.bytes, "n", "{}", "k")
     assert not await store.signals.send(job.bytes, "n", "{}", "k")
     for change, kind, said in (
-        ("signals = 10000", BadRequestError, "at most 10000 are allowed"),
+        ("signals = 10000", StatementError, '^signal "n": job .* has had 10000 signals; at most 10000 are allowed$'),
         ("status = 'COMPLETED', completed_at = now()", ConflictError, "is COMPLETED; one that has not ended"),
     ):
         await connection.execute(f"UPDATE pulse.jobs SET {change} WHERE id = $1", job)
