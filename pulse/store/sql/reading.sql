@@ -8,8 +8,9 @@ CASE WHEN j.run_after IS NOT NULL AND (j.waiting_on > 0 OR j.awaited_signal IS N
 
 
 -- fragment: awaited_signal
--- What:    the signal that a job waits for.
-CASE WHEN j.locked_by IS NULL AND j.completed_at IS NULL THEN j.awaited_signal END AS awaited_signal,
+-- What:    the signal that a job waits for, until its time is over.
+CASE WHEN j.locked_by IS NULL AND j.completed_at IS NULL AND (j.next_run_at > clock_timestamp() OR j.run_after > clock_timestamp())
+    THEN j.awaited_signal END AS awaited_signal,
 
 
 -- name: get_job :one

@@ -382,6 +382,10 @@ async def test_until_when_a_job_of_a_sequence_waits(connection: Sql, store: Stor
     assert found is not None
     assert found["next_run_at"] == await connection.fetchval(end, job)
     assert found["awaited_signal"] == "approval"
+    await connection.execute("UPDATE pulse.jobs SET next_run_at = now(), run_after = now() WHERE id = $1", job)
+    found = await store.reads.job(job.bytes)
+    assert found is not None
+    assert found["awaited_signal"] is None  # the time is over
 
 
 async def test_errors_of_the_store(connection: Sql, store: Store) -> None:
