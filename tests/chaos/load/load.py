@@ -76,6 +76,7 @@ KINDS: Final[Mapping[str, Callable[[random.Random], Choice]]] = {
     ),
     "grip": lambda rng: ("grip", {"seconds": rng.uniform(0.1, 2.0)}, {}),
 }
+LAYERS, WIDTH = 10, 100  # of a graph
 # Innocent jobs, and some that fail by themselves; nothing that harms others. All of it is over within seconds.
 BRIEF: Final = {"short": 60, "medium": 6, "busy": 6, "flaky": 1, "doomed": 1, "later": 3, "discarded": 1}
 # What the policy of its topic decides about.
@@ -83,7 +84,7 @@ GOVERNED: Final = {"faulty": 3, "fatal": 0.1, "perishable": 4}
 # The same for longer, with jobs that take their process along or get in its way.
 WILD: Final = {
     **BRIEF, **GOVERNED, "long": 5, "shaky": 2, "wicked": 2, "deadly": 0.2, "forks": 0.2, "grip": 0.2, "hung": 0.1,
-    "limited": 6, "ordered": 4, "unique": 4, "child": 8,
+    "limited": 6, "ordered": 4, "unique": 4, "child": 8, "graph": 0.03,
 }  # fmt: skip
 
 
@@ -98,6 +99,10 @@ class Shape:
 
     def __str__(self) -> str:
         return f"{self.rate:.0f} jobs/s of {self.producers} producers, up to {self.batch} at once"
+
+
+def _without_empty_after(job: dict[str, Any]) -> dict[str, Any]:
+    return job if job.get("after", True) else {key: job[key] for key in job if key not in {"after", "on_failure"}}
 
 
 class Producer(Turns):
@@ -119,7 +124,7 @@ class Producer(Turns):
         self.gave_up = 0
 
     def turn(self) -> None:
-        jobs = [self._job() for _ in range(self._rng.randint(1, self._shape.batch))]
+        jobs = [job for _ in range(self._rng.randint(1, self._shape.batch)) for job in self._jobs()]
         self._submit(jobs)
         self._next_s = max(self._next_s, time.monotonic() - 1.0) + len(jobs) * self._shape.producers / self._shape.rate
         self.pause_s(max(0.0, self._next_s - time.monotonic()))
@@ -136,16 +141,30 @@ class Producer(Turns):
             self._client.set_limit(ORDERED_TOPIC, sequence="continue")
             self._client.topics_set(ORDERED_TOPIC, backoff="fixed:0.2")  # all behind wait for it
 
-    def _job(self) -> dict[str, Any]:
+    def _jobs(self) -> list[dict[str, Any]]:
         [kind] = self._rng.choices(self._kinds, self._weights)
+        return self._graph() if kind == "graph" else [self._job(kind)]
+
+    def _graph(self) -> list[dict[str, Any]]:
+        """A thousand jobs at once, in layers: each waits for some of the layer before, the last one for all of it."""
+        jobs, before = list[dict[str, Any]](), list[UUID]()
+        for width in (*[WIDTH] * LAYERS, 1):
+            layer: list[dict[str, Any]] = [
+                {"name": "child", "args": {}, "id": uuid7(), "on_failure": "run"} for _ in range(width)
+            ]
+            for job in layer:
+                job["after"] = before if width == 1 else self._rng.sample(before, min(len(before), 3))
+            jobs += layer
+            before = [job["id"] for job in layer]
+        return [_without_empty_after(job) for job in jobs]
+
+    def _job(self, kind: str) -> dict[str, Any]:
         name, args, options = KINDS[kind](self._rng)
         if kind == "ordered":  # only of one producer is it known which was the first
             options["group_key"] += f" of producer {self._number}"
         if kind == "child":
             options["after"] = self._rng.sample([*self._recent], min(len(options["after"]), len(self._recent)))
-        job = {"name": name, "args": args, "id": uuid7(), **options}
-        if "after" in job and not job["after"]:
-            del job["after"], job["on_failure"]
+        job = _without_empty_after({"name": name, "args": args, "id": uuid7(), **options})
         if kind != "unique":  # which may turn out to be another one
             self._recent.append(job["id"])
         return job
