@@ -1477,15 +1477,19 @@ CREATE FUNCTION pulse.deliver_signal() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 DECLARE
     wakes boolean;
+    sent  int;
 BEGIN
-    SELECT j.status::text IN ('PENDING', 'RETRYING') AND coalesce(j.awaited_signal = NEW.name, false) INTO wakes
+    SELECT j.status::text IN ('PENDING', 'RETRYING') AND coalesce(j.awaited_signal = NEW.name, false), coalesce(j.signals, 0) INTO wakes, sent
     FROM pulse.jobs j WHERE j.id = NEW.job_id FOR UPDATE;
     IF NOT FOUND THEN
         DELETE FROM pulse.signals s WHERE s.job_id = NEW.job_id;
         RETURN NULL;
+    ELSIF sent >= 10000 THEN  -- those of open transactions are counted here first
+        RAISE EXCEPTION 'signal "%": job % has had % signals; at most 10000 are allowed', NEW.name, NEW.job_id, sent
+            USING ERRCODE = 'invalid_parameter_value';
     END IF;
     UPDATE pulse.jobs j
-    SET signals = coalesce(j.signals, 0) + 1,
+    SET signals = sent + 1,
         awaited_signal = CASE WHEN NOT wakes THEN j.awaited_signal END,
         next_run_at = CASE WHEN wakes AND j.run_after IS NULL THEN least(j.next_run_at, clock_timestamp()) ELSE j.next_run_at END,
         run_after = CASE WHEN wakes AND j.run_after > clock_timestamp() THEN clock_timestamp() ELSE j.run_after END
@@ -1500,7 +1504,8 @@ $$;
 CREATE CONSTRAINT TRIGGER sent AFTER INSERT ON pulse.signals DEFERRABLE INITIALLY DEFERRED
     FOR EACH ROW EXECUTE FUNCTION pulse.deliver_signal();
 
-REVOKE ALL ON FUNCTION pulse.signal(uuid, text, jsonb, text) FROM PUBLIC;
+-- Trigger functions with their owner's rights: nobody may fire them from tables of his own.
+REVOKE ALL ON FUNCTION pulse.signal(uuid, text, jsonb, text), pulse.deliver_signal(), pulse.forget_linked(), pulse.join_parent() FROM PUBLIC;
 
 -- Fenced effects (ctx.transaction): a handler has its effects in a transaction of its own, and the fence is the last statement
 -- before its COMMIT. A handler that no longer holds the attempt gets an error, SQLSTATE PU001, after which that transaction cannot

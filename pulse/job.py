@@ -40,7 +40,7 @@ __all__ = [
 _IDENTITY_PARTS: Final = 5
 MAX_UNIQUE_KEY: Final = 500
 MAX_GROUP_KEY: Final = 200
-_ENDLESS_S: Final = 1e8  # 3 years; a wait for a signal that has no time limit ends in 31
+_ENDLESS_S: Final = 9e8  # 28 years; a wait for a signal that has no time limit ends in 31
 T = TypeVar("T")
 
 CATCH_UPS: Final = ("skip", "latest", "all")  # what a schedule does with occurrences that were missed

@@ -238,7 +238,7 @@ def cause_of(error: BaseException) -> BaseException:
 
 
 def _classify_error(error: BaseException) -> Outcome:
-    error = cause_of(error)
+    error = _first_to_wake(cause_of(error))
     match error:
         case Discard():
             return Outcome("discard", clean_text(_text(error)) or "discarded by the handler")
@@ -252,6 +252,13 @@ def _classify_error(error: BaseException) -> Outcome:
             return Outcome("retry", (float(error.seconds), clean_text(_text(error))))
         case _:
             return Outcome("error", describe(error))
+
+
+def _first_to_wake(error: BaseException) -> BaseException:
+    """Of several parts of a handler that sleep or wait at the same time, that which goes on first; else *error*."""
+    parts = [_first_to_wake(one) for one in _members(error)]
+    asleep = [one for one in parts if isinstance(one, Asleep)]
+    return min(asleep, key=lambda one: one.seconds) if parts and len(asleep) == len(parts) else error
 
 
 def _stopped(text: str, error: BaseException | None) -> Outcome:

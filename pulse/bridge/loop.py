@@ -18,12 +18,10 @@ from typing import Final, TypeVar, cast
 import anyio
 import structlog
 
-from pulse.app.call import Call
 from pulse.bridge.broker import Broker, BrokerMessage
 from pulse.bridge.jobs import BridgeOptions, job_of, refused_job
 from pulse.client.async_client import AsyncClient
 from pulse.client.requests import NewJob
-from pulse.common.json_text import loads
 from pulse.common.wire_values import IdLike
 from pulse.errors import (
     BadRequestError,
@@ -146,12 +144,14 @@ class Bridge:
 
     async def _is_there(self, job: NewJob) -> bool:
         """Whether the job that has this id is the same, but for its topic: somebody has moved it, or its handler."""
-        call = cast("Call[object]", job["name"])
         try:
             found = await self._answered(partial(self._client.get, cast("IdLike", job.get("id"))))
         except NotFoundError:
             return True  # another bridge was faster, and the job is done and deleted already
-        return found.name == call.name and found.args == loads(call.args)
+        with suppress(ConflictError):
+            await self._answered(partial(self._client.submit_many, [{**job, "topic": found.topic}]))
+            return True
+        return False
 
     async def _refuse(self, message: BrokerMessage, reason: str) -> None:
         """Let somebody see a message that cannot be a job."""

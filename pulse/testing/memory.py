@@ -91,6 +91,8 @@ class MemoryJob:
         self.after: tuple[bytes, ...] = ()
         self.info = info
         self.recording = Recording()
+        for sent in info.signals:
+            self.recording.receive(sent)
         self.attempt: Attempt | None = None
         self.delays_s: list[float] = []
         self.error: BaseException | None = None

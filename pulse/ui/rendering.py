@@ -15,6 +15,7 @@ from starlette.responses import HTMLResponse, Response
 from pulse.common import duration
 from pulse.common.version import VERSION
 from pulse.errors import NobodyAnswersError, PulseError, UnavailableError
+from pulse.job import is_endless
 from pulse.ops import worker_text
 from pulse.ops.doctor.checks import CHECKS
 from pulse.ops.job_text import key_words, unique_text, where
@@ -56,7 +57,7 @@ def _environment() -> Environment:
         "clock": formatting.clock,
         "count": formatting.count,
         "dur": formatting.duration,
-        "endless": job_line.is_endless,
+        "endless": is_endless,
         "exact": duration.exact,
         "exactly": formatting.exactly,
         "first_line": formatting.first_line,

@@ -13,6 +13,7 @@ import time
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from itertools import count
 from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 from pulse.app.workflows.receipt import Receipt, in_loop
@@ -117,7 +118,7 @@ class Steps:
         self._names: set[str] = set()  # used in this attempt
         self._unsaved: set[str] = set()  # their results are not known to be with the server
         self._sleeps = 0
-        self._waits: dict[str, int] = {}
+        self._waits: dict[str, set[int]] = {}  # numbers in use, by the name of the signal
         self._saving = threading.Lock()
 
     def checkpoint(self, data: JsonValue, save: Callable[[str], object]) -> None:
@@ -282,14 +283,16 @@ class Steps:
 
     @contextmanager
     def _waiting(self, name: str) -> Generator[str]:
-        """The key of a wait: those for signals of one name are counted, but for what fails."""
+        """The key of a wait: those for signals of one name are counted; the number of one that fails is free again."""
         with self._saving:
-            number = self._waits[name] = self._waits.get(name, 0) + 1
+            numbers = self._waits.setdefault(name, set())
+            number = next(one for one in count(1) if one not in numbers)
+            numbers.add(number)
         try:
             yield f"{WAIT}{number} {name}"
         except BaseException:
             with self._saving:
-                self._waits[name] -= 1
+                numbers.discard(number)
             raise
 
     def _is_decided(self, key: str) -> bool:

@@ -122,7 +122,7 @@ WITH fence AS MATERIALIZED (
     SET status = (CASE WHEN t.attempt = j.uncharged + 1 THEN 'PENDING' ELSE 'RETRYING' END)::pulse.job_status,
         next_run_at = CASE WHEN j.run_after IS NULL THEN coalesce($5, clock_timestamp()) + $6 * interval '1 second' ELSE j.next_run_at END,
         run_after = CASE WHEN j.run_after IS NOT NULL THEN coalesce($5, clock_timestamp()) + $6 * interval '1 second' END,
-        uncharged = j.uncharged + 1, last_error = $3, locked_by = NULL, lease_until = NULL
+        uncharged = j.uncharged + 1, last_error = $3, locked_by = NULL, lease_until = NULL, awaited_signal = NULL  -- no signal makes it due before
     FROM target t
     WHERE j.id BETWEEN t.id AND t.id AND j.status::text = 'RUNNING' AND j.locked_by = t.worker AND j.attempts = t.attempt
     RETURNING j.id, j.attempts, t.worker, t.started_at, j.progress
@@ -150,10 +150,10 @@ ON CONFLICT (job_id, attempt) DO NOTHING;
 -- What:    postpone jobs of which an attempt from before an epoch may still run on this host, repeatedly until it has ended: no other
 --          host claims them meanwhile.
 -- Args:    $1 ids uuid[] (sorted), $2 for how long float8 seconds, $3 now
--- Guard:   status; jobs that are due later stay as they are. In a group, where it may be a sequence, the position stays.   Returns: nothing.
+-- Guard:   status; jobs that are due later stay as they are. No signal makes the others due before: their handlers ask for it anyway. In a group, where it may be a sequence, the position stays.   Returns: nothing.
 UPDATE pulse.jobs j
 SET next_run_at = CASE WHEN j.group_key IS NULL THEN coalesce($3, clock_timestamp()) + $2 * interval '1 second' ELSE j.next_run_at END,
-    run_after = CASE WHEN j.group_key IS NOT NULL THEN coalesce($3, clock_timestamp()) + $2 * interval '1 second' END
+    run_after = CASE WHEN j.group_key IS NOT NULL THEN coalesce($3, clock_timestamp()) + $2 * interval '1 second' END, awaited_signal = NULL
 FROM (SELECT o.id FROM pulse.jobs o WHERE o.id = ANY ($1::uuid[]) AND o.status::text IN ('PENDING', 'RETRYING')
       ORDER BY o.id FOR UPDATE SKIP LOCKED) AS l
 WHERE j.id = l.id AND j.status::text IN ('PENDING', 'RETRYING') AND greatest(j.next_run_at, j.run_after) < coalesce($3, clock_timestamp()) + $2 * interval '1 second';

@@ -48,7 +48,7 @@ SET status = 'PENDING', uncharged = j.attempts, crashes = 0, completed_at = NULL
     next_run_at = CASE WHEN j.waiting_on > 0 THEN '9999-12-30 00:00+00'
                        WHEN j.run_after IS NULL OR j.next_run_at = '9999-12-30 00:00+00' THEN coalesce($2, clock_timestamp()) ELSE j.next_run_at END,
     run_after = CASE WHEN j.waiting_on > 0 THEN coalesce($2, clock_timestamp()) END,
-    result = NULL, progress = NULL, ran_by = NULL, unique_until = NULL,
+    result = NULL, progress = NULL, ran_by = NULL, unique_until = NULL, awaited_signal = NULL,
     checkpoint = CASE WHEN t.status <> 'COMPLETED' AND j.checkpoint -> '$steps' IS NOT NULL THEN j.checkpoint - 'checkpoint' END,
     expires_at = CASE WHEN j.expires_at > coalesce($2, clock_timestamp()) THEN j.expires_at END
 FROM target t WHERE j.id = t.id AND j.status::text IN ('COMPLETED', 'DEAD_LETTERED', 'CANCELED')
@@ -207,7 +207,10 @@ SELECT CAST(coalesce(jsonb_agg(to_jsonb(j) || jsonb_build_object(
     'submitted_at', extract(epoch FROM j.submitted_at), 'next_run_at', extract(epoch FROM j.next_run_at),
     'started_at', extract(epoch FROM j.started_at), 'completed_at', extract(epoch FROM j.completed_at),
     'expires_at', extract(epoch FROM j.expires_at), 'occurrence', extract(epoch FROM j.occurrence),
-    'lease_until', extract(epoch FROM j.lease_until),
+    'lease_until', extract(epoch FROM j.lease_until), 'signals_total', coalesce(j.signals, 0), 'signals', (
+        SELECT jsonb_agg(jsonb_build_object('signal', s.name, 'key', s.key, 'payload', CAST(s.payload AS text),
+                                            'sent_at', extract(epoch FROM s.sent_at)) ORDER BY s.id)
+        FROM pulse.signals s WHERE s.job_id = j.id),
     'is_due', j.status IN ('PENDING', 'RETRYING') AND j.next_run_at <= clock_timestamp()
 ) ORDER BY j.submitted_at, j.id), '[]') AS text) AS jobs
 FROM pulse.jobs j WHERE $1 <> '';

@@ -26,7 +26,7 @@ HEADERS: Final[Mapping[str, str]] = {
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
 }
-_HOOK: Final = re.compile(r"/jobs/[^/]+/signals/.+", re.DOTALL)
+_HOOK: Final = re.compile(r"/jobs/[^/]+/signals/[^\x00-\x1f\x7f]+")
 LOCAL_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import Annotated
 
 import msgspec
 from markupsafe import Markup
@@ -11,8 +11,6 @@ from pulse.common.text import duration
 from pulse.ops.bulk import WAITING
 from pulse.protocol.answers import JobInfo
 from pulse.ui.view.formatting import lasting, stamp
-
-ENDLESS_S: Final = 3e8  # ten years: a wait for a signal without a limit is due in thirty
 
 
 class JobProgress(msgspec.Struct, frozen=True):
@@ -34,11 +32,6 @@ def when(job: JobInfo, now_s: float) -> Markup:
     took = took_s(job.started_at, job.completed_at)
     words = "" if took is None or job.status != "COMPLETED" else f"took {duration(took)}, "
     return Markup("{}{}").format(words, stamp(job.completed_at, now_s))
-
-
-def is_endless(job: JobInfo, now_s: float) -> bool:
-    """Whether its handler waits for a signal without a limit."""
-    return (job.next_run_at or 0) > now_s + ENDLESS_S
 
 
 def took_s(began_s: float | None, ended_s: float | None) -> float | None:

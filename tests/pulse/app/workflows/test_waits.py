@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 import pulse
 from pulse.app.context import Previous
+from pulse.app.outcome import Outcome, classify
 from pulse.app.workflows.steps import Asleep, NextSignal, SignalWaiting, split
 from pulse.common.json_text import JsonValue
 from pulse.errors import HandlerError, NobodyAnswersError, StaleAttemptError, TooLargeError
@@ -160,6 +163,47 @@ async def test_two_waits_at_the_same_time() -> None:
         for _ in range(2):
             group.start_soon(wait)
     assert sorted(found) == [1, 2]
+
+
+async def test_a_wait_that_is_cancelled_frees_its_own_number() -> None:
+    """Not that of the other one, which goes on: the next wait gets a signal of its own."""
+    ctx = attempt(1, None, signal(payload=1), signal(payload=2))
+    look, gate = ctx.link.next_signal, threading.Event()
+    calls: list[int] = []
+
+    def slow(name: str, had: Sequence[int]) -> NextSignal:
+        calls.append(1)
+        if len(calls) <= 2:
+            assert gate.wait(timeout=30)
+        return look(name, had)
+
+    ctx.link.next_signal = slow  # type: ignore[method-assign]
+    found: list[Any] = []
+
+    async def wait() -> None:
+        found.append((await ctx.wait_for("approval")).payload)
+
+    async with anyio.create_task_group() as group:
+        with anyio.CancelScope() as scope:
+            async with anyio.create_task_group() as first:
+                first.start_soon(wait)
+                while len(calls) < 1:
+                    await anyio.lowlevel.checkpoint()
+                group.start_soon(wait)
+                while len(calls) < 2:
+                    await anyio.lowlevel.checkpoint()
+                scope.cancel()
+        group.start_soon(wait)
+        gate.set()
+    assert sorted(found) == [1, 2]
+
+
+@pytest.mark.parametrize("errors", [[Asleep(60.0), SignalWaiting(5.0, "a", 3)], [SignalWaiting(5.0, "a", 3)]])
+def test_several_at_once(errors: list[BaseException]) -> None:
+    """An attempt of which all parts wait goes on with the first; one that fails in a part has failed."""
+    group = BaseExceptionGroup("parts", [BaseExceptionGroup("inner", errors[:1]), *errors[1:]])
+    assert classify(group) == Outcome("wait", (5.0, ("a", 3)))
+    assert classify(BaseExceptionGroup("parts", [*errors, ValueError("x")])).outcome == "error"
 
 
 async def test_in_an_event_loop() -> None:

@@ -366,6 +366,47 @@ async def test_the_attempt_after_a_wait_hears_how_it_ended(connection: Sql, stor
     assert not found["is_over"]
 
 
+@pytest.mark.parametrize("end_of_it", ["cancel_jobs", "expire_jobs"])
+async def test_a_retry_by_an_operator_ends_no_wait(connection: Sql, store: Store, end_of_it: str) -> None:
+    """The next attempt waits on: its job is due, and not because the time of the wait is over."""
+    job = await waiting(connection)
+    if end_of_it == "expire_jobs":
+        await connection.execute("UPDATE pulse.jobs SET expires_at = now() - interval '1 s' WHERE id = $1", job)
+    await connection.execute(STATEMENTS[end_of_it].sql, *((10,) if end_of_it == "expire_jobs" else ([job],)), None)
+    await connection.execute(STATEMENTS["retry_jobs"].sql, [job], None)
+    assert (await state(connection, job))[:3] == ("PENDING", True, None)
+    await connection.execute(RUN, job)
+    found = await store.signals.next(job.bytes, "approval", [])
+    assert found is not None
+    assert not found["is_over"]
+
+
+async def test_what_may_run_elsewhere_is_not_woken(connection: Sql, store: Store) -> None:
+    """A job that was put off since the database went back."""
+    job = await waiting(connection)
+    await connection.execute("UPDATE pulse.jobs SET next_run_at = now() WHERE id = $1", job)
+    await store.epochs.put_off([job.bytes], 600.0)
+    await send(connection, job)
+    assert (await state(connection, job))[:3] == ("PENDING", False, None)
+
+
+async def test_too_many_in_one_transaction(connection: Sql) -> None:
+    job = await submitted(connection, signals="9999")
+    with pytest.raises(asyncpg.InvalidParameterValueError, match="has had 10000 signals; at most 10000 are allowed"):
+        await connection.execute("SELECT pulse.signal($1, 'n') FROM generate_series(1, 2)", job)
+    assert (await state(connection, job))[3] == 9999
+
+
+async def test_trigger_functions_are_for_the_schema_alone(connection: Sql) -> None:
+    """They have their owner's rights: from a table of one's own they would delete and wake jobs of others."""
+    rows = await connection.fetch("""
+        SELECT proname, has_function_privilege('public', oid, 'EXECUTE') AS is_public
+        FROM pg_proc WHERE pronamespace = 'pulse'::regnamespace AND prosecdef AND prorettype = 'trigger'::regtype""")
+    assert {row["proname"]: row["is_public"] for row in rows} == dict.fromkeys(
+        ("deliver_signal", "forget_linked", "join_parent"), False
+    )
+
+
 async def test_what_people_see_is_bounded(connection: Sql, store: Store) -> None:
     """An answer about a job has room for 48 KiB of payloads beside it, and for so many signals."""
     job = await submitted(connection)

@@ -59,7 +59,7 @@ def test_a_login_in_the_request() -> None:
 
 
 def test_which_requests_come_from_programs() -> None:
-    for path in ("/jobs/1/signals/a", "/jobs/1/signals/a/b", "/jobs/1/signals/a\nb"):
+    for path in ("/jobs/1/signals/a", "/jobs/1/signals/a/b"):
         assert is_hook("POST", path)
         assert not is_hook("GET", path)
     for path in (
@@ -68,6 +68,7 @@ def test_which_requests_come_from_programs() -> None:
         "/jobs/1/2/signals/a",
         "/x/jobs/1/signals/a",
         "/jobs//signals/a",
+        "/jobs/1/signals/a\nb",
     ):
         assert not is_hook("POST", path)
 
