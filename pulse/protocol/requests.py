@@ -270,7 +270,7 @@ class TopicSet(Struct, frozen=True):
     """Options to set, by name; unknown ones are refused, and None unsets one."""
 
     topic: Annotated[str, Meta(max_length=200)]
-    policy: Annotated[dict[str, str | float | int | None], Meta(max_length=100)]
+    policy: Annotated[dict[str, str | float | int | bool | None], Meta(max_length=100)]
 
 
 class TopicUnset(Struct, frozen=True):
