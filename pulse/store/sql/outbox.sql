@@ -4,18 +4,24 @@
 -- name: take_ends :many
 -- What:    take ends in hand, the oldest first: nobody else gets them for that time.
 -- Args:    $1 most of them int, $2 for how long float8 (seconds), $3 most bytes of a result int, $4 now
+--          Less than $1, where the results have more than 4 MiB together: the answer has to fit a frame.
 -- Guard:   taken_until; SKIP LOCKED: of two that take at once each gets others.
 -- Returns: job, ended_at (microseconds since 1970), attempt, status, topic, name, traceparent, result (JSON; NULL: none, or too large),
 --          result_omitted (it is too large), last_error; in no order.
 WITH due AS MATERIALIZED (
-    SELECT o.job_id, o.ended_at FROM pulse.outbox o WHERE o.taken_until <= coalesce($4, clock_timestamp())
+    SELECT o.job_id, o.ended_at, octet_length(o.result::text) AS bytes
+    FROM pulse.outbox o WHERE o.taken_until <= coalesce($4, clock_timestamp())
     ORDER BY o.ended_at, o.job_id LIMIT $1 FOR UPDATE SKIP LOCKED
+), fitting AS (
+    SELECT d.*, coalesce(sum(d.bytes) FILTER (WHERE d.bytes <= $3) OVER (
+        ORDER BY d.ended_at, d.job_id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS bytes_before
+    FROM due d
 )
 UPDATE pulse.outbox o SET taken_until = coalesce($4, clock_timestamp()) + $2 * interval '1 second'
-FROM due d WHERE o.job_id = d.job_id AND o.ended_at = d.ended_at
+FROM fitting d WHERE o.job_id = d.job_id AND o.ended_at = d.ended_at AND d.bytes_before < 4194304
 RETURNING uuid_send(o.job_id) AS job, (extract(epoch FROM o.ended_at) * 1000000)::bigint AS ended_at, o.attempt, o.status::text AS status, o.topic,
-    o.name, o.traceparent, CASE WHEN octet_length(o.result::text) <= $3 THEN o.result::text END AS result,
-    coalesce(octet_length(o.result::text) > $3, false) AS result_omitted, o.last_error;
+    o.name, o.traceparent, CASE WHEN d.bytes <= $3 THEN o.result::text END AS result,
+    coalesce(d.bytes > $3, false) AS result_omitted, o.last_error;
 
 
 -- name: forget_ends :one

@@ -234,6 +234,16 @@ async def test_take_and_forget(store: Store, connection: Sql) -> None:
     assert {one for one, _, _ in await ends(connection)} == set(jobs[1:])
 
 
+async def test_large_results(store: Store, connection: Sql) -> None:
+    """No more than fit a frame are taken at once; what is left out does not count."""
+    for _ in range(9):
+        await cancel(connection, await order(connection))
+    await connection.execute("UPDATE pulse.outbox SET result = to_jsonb(repeat('x', 1000000))")
+    assert [len(await store.outbox.take(9, 60.0, 2 * LARGE)) for _ in range(3)] == [5, 4, 0]
+    await connection.execute("UPDATE pulse.outbox SET taken_until = '-infinity'")
+    assert len(await store.outbox.take(9, 60.0, 1000)) == 9
+
+
 async def test_two_publishers(store: Store, connection: Sql) -> None:
     """Each row is taken by one, while the other transaction is open and after it."""
     for _ in range(20):
