@@ -178,6 +178,7 @@ async def test_a_job_that_was_there_before(connection: Sql) -> None:
     await cancel(connection, before)
     marked = await order(connection)
     await set_publish(connection, publish=False)
+    await set_publish(connection, publish=True, topic="another")
     await cancel(connection, marked)
     assert await ends(connection) == []
 
