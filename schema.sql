@@ -72,7 +72,7 @@ CREATE TABLE pulse.jobs (
     signals      int,                               -- how many were sent to it; NULL: none
     status       pulse.job_status NOT NULL DEFAULT 'PENDING',
     priority     smallint NOT NULL DEFAULT 0,
-    is_parent    boolean,                           -- another job waits, or has waited, for its end; NULL: none
+    is_parent    boolean,                           -- something waits, or has waited, for its end: another job, or the outbox; NULL: nothing
     topic        text NOT NULL,
     name         text NOT NULL,
     args         jsonb NOT NULL DEFAULT '{}',
@@ -316,6 +316,7 @@ CREATE TABLE pulse.topics (
     backoff      text CONSTRAINT topics_backoff CHECK (length(backoff) <= 500 AND backoff ~
         '^(quadratic(:\d{1,9}(\.\d{1,6})?)?|exponential(:\d{1,9}(\.\d{1,6})?){0,2}|fixed:\d{1,9}(\.\d{1,6})?|list:\d{1,9}(\.\d{1,6})?(,\d{1,9}(\.\d{1,6})?)*)$'),
     limit_name   text CHECK (length(limit_name) BETWEEN 1 AND 200),    -- the limit that its jobs count against; NULL: the one with its name
+    publish      boolean,                           -- the ends of its jobs go to pulse.outbox
     CONSTRAINT topics_server CHECK (topic <> '' OR (max_attempts IS NOT NULL AND max_crashes IS NOT NULL))
 );
 
@@ -348,6 +349,7 @@ CREATE INDEX idx_topics_backoff ON pulse.topics (topic) WHERE backoff IS NOT NUL
 CREATE INDEX idx_handlers_backoff ON pulse.handlers (name) WHERE backoff IS NOT NULL;
 CREATE INDEX idx_handlers_events ON pulse.handlers (name) WHERE on_dead_letter IS NOT NULL OR on_crash IS NOT NULL;
 CREATE INDEX idx_topics_lease ON pulse.topics (topic) WHERE lease_s IS NOT NULL;
+CREATE INDEX idx_topics_publish ON pulse.topics (topic) WHERE publish;
 CREATE INDEX idx_topics_live ON pulse.topics (topic)
     WHERE stall_s IS NOT NULL OR lease_s IS NOT NULL OR retention_s IS NOT NULL OR retention_dead_s IS NOT NULL OR ageing_s IS NOT NULL;
 
@@ -396,7 +398,7 @@ LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     mine  constant text[] := ARRAY['timeout_s', 'stall_s'];
     every constant text[] := ARRAY['max_attempts', 'max_crashes', 'timeout_s', 'stall_s', 'lease_s', 'retention_s',
-                                   'retention_dead_s', 'ageing_s', 'backoff', 'limit'];
+                                   'retention_dead_s', 'ageing_s', 'backoff', 'limit', 'publish'];
     named text := CASE topic WHEN '' THEN 'the server' ELSE format('topic "%s"', left(topic, 50)) END;
     bad   record;
 BEGIN
@@ -444,14 +446,18 @@ BEGIN
         END IF;
         PERFORM pulse.await_claims();  -- what they take counts where the topic goes by until now; it is counted anew below
     END IF;
+    IF jsonb_typeof(policy->'publish') NOT IN ('null', 'boolean') THEN
+        RAISE EXCEPTION 'publish of % is %; true or false is allowed', named, left((policy->'publish')::text, 50)
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
 
     BEGIN
         INSERT INTO pulse.topics AS t (topic, max_attempts, max_crashes, timeout_s, stall_s, lease_s, retention_s, retention_dead_s,
-                                       ageing_s, backoff, limit_name)
+                                       ageing_s, backoff, limit_name, publish)
         SELECT set_topic.topic, coalesce((p.max_attempts)::int, s.max_attempts), coalesce((p.max_crashes)::int, s.max_crashes),
-               p.timeout_s, p.stall_s, p.lease_s, p.retention_s, p.retention_dead_s, p.ageing_s, p.backoff, p."limit"
+               p.timeout_s, p.stall_s, p.lease_s, p.retention_s, p.retention_dead_s, p.ageing_s, p.backoff, p."limit", p.publish
         FROM jsonb_to_record(policy) AS p(max_attempts numeric, max_crashes numeric, timeout_s float8, stall_s float8, lease_s float8,
-                                          retention_s float8, retention_dead_s float8, ageing_s float8, backoff text, "limit" text)
+                                          retention_s float8, retention_dead_s float8, ageing_s float8, backoff text, "limit" text, publish boolean)
         LEFT JOIN pulse.topics s ON s.topic = '' AND set_topic.topic = ''
         ON CONFLICT (topic) DO UPDATE SET
             max_attempts = CASE WHEN policy ? 'max_attempts' THEN excluded.max_attempts ELSE t.max_attempts END,
@@ -463,7 +469,8 @@ BEGIN
             retention_dead_s = CASE WHEN policy ? 'retention_dead_s' THEN excluded.retention_dead_s ELSE t.retention_dead_s END,
             ageing_s = CASE WHEN policy ? 'ageing_s' THEN excluded.ageing_s ELSE t.ageing_s END,
             backoff = CASE WHEN policy ? 'backoff' THEN excluded.backoff ELSE t.backoff END,
-            limit_name = CASE WHEN policy ? 'limit' THEN excluded.limit_name ELSE t.limit_name END;
+            limit_name = CASE WHEN policy ? 'limit' THEN excluded.limit_name ELSE t.limit_name END,
+            publish = CASE WHEN policy ? 'publish' THEN excluded.publish ELSE t.publish END;
     EXCEPTION WHEN check_violation THEN  -- all else was looked at above
         RAISE EXCEPTION 'backoff of % is %; allowed are quadratic[:UNIT], exponential[:FIRST[:LONGEST]], fixed:SECONDS, '
             'list:SECONDS,SECONDS,... with seconds from 0 to 999999999', named, left((policy->'backoff')::text, 80)
@@ -472,7 +479,7 @@ BEGIN
     DELETE FROM pulse.topics t
     WHERE t.topic = set_topic.topic
       AND num_nonnulls(t.max_attempts, t.max_crashes, t.timeout_s, t.stall_s, t.lease_s, t.retention_s, t.retention_dead_s, t.ageing_s,
-                       t.backoff, t.limit_name) = 0;
+                       t.backoff, t.limit_name, t.publish) = 0;
     IF policy ? 'limit' THEN
         PERFORM pulse.count_slots();
         PERFORM pulse.tell('pulse_gate', 'limits');
@@ -905,12 +912,13 @@ DECLARE
 BEGIN
     FOR round IN 1..most_rounds LOOP
         INSERT INTO pulse.jobs (id, name, topic, args, priority, next_run_at, max_attempts, timeout_s, expires_at, traceparent, group_key,
-                                unique_key, unique_until, waiting_on, run_after)
+                                unique_key, unique_until, waiting_on, run_after, is_parent)
         VALUES (insert_unique.id, insert_unique.name, insert_unique.topic, insert_unique.args, insert_unique.priority,
                 CASE WHEN insert_unique.waiting_on > 0 THEN '9999-12-30 00:00+00' ELSE insert_unique.next_run_at END,
                 insert_unique.max_attempts, insert_unique.timeout_s, insert_unique.expires_at,
                 insert_unique.traceparent, insert_unique.group_key, insert_unique.unique_key, coalesce(insert_unique.unique_until, 'end'),
-                insert_unique.waiting_on, CASE WHEN insert_unique.waiting_on > 0 THEN insert_unique.next_run_at END)
+                insert_unique.waiting_on, CASE WHEN insert_unique.waiting_on > 0 THEN insert_unique.next_run_at END,
+                (SELECT true FROM pulse.topics t WHERE t.topic = insert_unique.topic AND t.publish))
         ON CONFLICT DO NOTHING;  -- waits for a transaction that has inserted the same key
         IF FOUND THEN
             RETURN QUERY SELECT insert_unique.id, insert_unique.topic, insert_unique.priority::smallint, insert_unique.next_run_at,
@@ -933,11 +941,11 @@ $$;
 -- pulse/store/sql/submit.sql). BEGIN ATOMIC binds names when the function is created: it needs no search_path, and
 -- the planner can inline it.
 CREATE FUNCTION pulse.resolved_options(name text, own_topic text, own_max_attempts int, own_timeout_s float8)
-RETURNS TABLE (topic text, max_attempts int, timeout_s float8)
+RETURNS TABLE (topic text, max_attempts int, timeout_s float8, is_parent boolean)
 LANGUAGE sql STABLE
 BEGIN ATOMIC
     SELECT coalesce(own_topic, h.topic, 'default'), coalesce(own_max_attempts, h.max_attempts, t.max_attempts, s.max_attempts),
-           coalesce(own_timeout_s, h.timeout_s, t.timeout_s, s.timeout_s)
+           coalesce(own_timeout_s, h.timeout_s, t.timeout_s, s.timeout_s), nullif(t.publish, false)
     FROM (VALUES (1)) AS one
     LEFT JOIN pulse.handlers h ON h.name = resolved_options.name
     LEFT JOIN pulse.topics t ON t.topic = coalesce(own_topic, h.topic, 'default')
@@ -1033,12 +1041,12 @@ BEGIN
             expires_at timestamptz, expires_in_s float8, traceparent text, delay_s float8, group_key text, after uuid[])
     ), put AS (
         INSERT INTO pulse.jobs (id, name, topic, args, priority, next_run_at, max_attempts, timeout_s, expires_at, traceparent, group_key,
-                                waiting_on, run_after)
+                                waiting_on, run_after, is_parent)
         SELECT g.id, g.name, coalesce(g.topic, h.topic, 'default'), g.args, g.priority,
                CASE WHEN g.waiting_on > 0 THEN '9999-12-30 00:00+00' ELSE g.run_at END,
                coalesce(g.max_attempts, h.max_attempts, t.max_attempts, (SELECT s.max_attempts FROM pulse.topics s WHERE s.topic = '')),
                coalesce(g.timeout_s, h.timeout_s, t.timeout_s, (SELECT s.timeout_s FROM pulse.topics s WHERE s.topic = '')), g.expires_at,
-               g.traceparent, g.group_key, g.waiting_on, CASE WHEN g.waiting_on > 0 THEN g.run_at END
+               g.traceparent, g.group_key, g.waiting_on, CASE WHEN g.waiting_on > 0 THEN g.run_at END, nullif(t.publish, false)
         FROM given g
         LEFT JOIN pulse.handlers h ON h.name = g.name
         LEFT JOIN pulse.topics t ON t.topic = coalesce(g.topic, h.topic, 'default')
@@ -1180,11 +1188,11 @@ BEGIN
 
     due := coalesce(submit.run_at, clock_timestamp() + coalesce(submit.delay_s, 0) * interval '1 second');
     INSERT INTO pulse.jobs (id, name, topic, args, priority, next_run_at, max_attempts, timeout_s, expires_at, traceparent, group_key,
-                            waiting_on, run_after)
+                            waiting_on, run_after, is_parent)
     SELECT made, submit.name, o.topic, submit.args, coalesce(submit.priority, 0),
            CASE WHEN cardinality(parents) > 0 THEN '9999-12-30 00:00+00' ELSE due END,
            o.max_attempts, o.timeout_s, coalesce(submit.expires_at, clock_timestamp() + submit.expires_in_s * interval '1 second'),
-           submit.traceparent, submit.group_key, nullif(cardinality(parents), 0), CASE WHEN cardinality(parents) > 0 THEN due END
+           submit.traceparent, submit.group_key, nullif(cardinality(parents), 0), CASE WHEN cardinality(parents) > 0 THEN due END, o.is_parent
     FROM pulse.resolved_options(submit.name, submit.topic, submit.max_attempts, submit.timeout_s) AS o
     ON CONFLICT DO NOTHING;  -- without a column that would have to be readable
 
@@ -1222,13 +1230,32 @@ CREATE TABLE pulse.dependencies (
 
 CREATE INDEX idx_dependencies_child ON pulse.dependencies (child_id);  -- for what a job waits for, and to delete it
 
+-- Outbox: the ends of jobs whose topic publishes them, until a publisher has handed them to a broker. Such jobs are marked as parents when
+-- they are submitted, so pulse.settle hears of each end, in the statement that ends the job: the row commits with the end, or neither does.
+CREATE TABLE pulse.outbox (
+    job_id      uuid NOT NULL,
+    ended_at    timestamptz NOT NULL,               -- completed_at of that end, which it tells from others of the same job
+    taken_until timestamptz NOT NULL DEFAULT '-infinity',  -- until then a publisher has it in hand
+    attempt     int NOT NULL,
+    status      pulse.job_status NOT NULL,
+    topic       text NOT NULL,
+    name        text NOT NULL,
+    traceparent text,
+    result      jsonb,
+    last_error  text,
+    PRIMARY KEY (job_id, ended_at)
+);
+
+CREATE INDEX idx_outbox_ended ON pulse.outbox (ended_at);
+
 -- Settle the dependencies of jobs that have ended, and of those that are canceled because of that: a child whose last parent this was
 -- is due, one of a parent that failed is canceled with the reason, unless it is to run all the same. A parent that was deleted
 -- counts as completed.
 -- VOLATILE, so that its queries see what had committed when they began, later than the snapshot of the statement that ends the
 -- jobs. That statement has locked their rows: so either it sees a new dependency, or the transaction of that one sees the end.
 -- LATERAL and BETWEEN make each look a probe of an index, whatever the statistics say.
-CREATE FUNCTION pulse.settle(ended uuid[]) RETURNS void
+-- Ends of topics that publish them go to the outbox; is_new is false if these have been settled before, and only a dependency is new.
+CREATE FUNCTION pulse.settle(ended uuid[], is_new boolean DEFAULT true) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 DECLARE
@@ -1237,6 +1264,15 @@ DECLARE
     frees boolean;
 BEGIN
     WHILE cardinality(wave) > 0 LOOP
+        IF is_new AND EXISTS (SELECT FROM pulse.topics t WHERE t.publish) THEN
+            INSERT INTO pulse.outbox (job_id, ended_at, attempt, status, topic, name, traceparent, result, last_error)
+            SELECT j.id, j.completed_at, j.attempts, j.status, j.topic, j.name, j.traceparent, j.result, j.last_error
+            FROM (SELECT DISTINCT w.id FROM unnest(wave) AS w(id)) AS w
+            JOIN pulse.jobs j ON j.id BETWEEN w.id AND w.id AND j.completed_at IS NOT NULL
+            WHERE EXISTS (SELECT FROM pulse.topics t WHERE t.topic = j.topic AND t.publish)
+            ON CONFLICT DO NOTHING;
+        END IF;
+        is_new := true;
         WITH edges AS MATERIALIZED (
             SELECT d.parent_id, d.child_id, p.status, p.status <> 'COMPLETED' AND d.on_failure = 'cancel' AS dooms
             FROM (SELECT DISTINCT w.id FROM unnest(wave) AS w(id) ORDER BY w.id) AS e
@@ -1314,7 +1350,7 @@ BEGIN
     END IF;
     IF coalesce(has_ended, true) AND EXISTS (
         SELECT FROM pulse.dependencies d WHERE d.parent_id = NEW.parent_id AND d.child_id = NEW.child_id AND NOT d.is_over) THEN
-        PERFORM pulse.settle(ARRAY[NEW.parent_id]);
+        PERFORM pulse.settle(ARRAY[NEW.parent_id], false);
     END IF;
     RETURN NULL;
 END
@@ -1355,7 +1391,7 @@ BEGIN
     ORDER BY e.parent, e.child ON CONFLICT DO NOTHING;
     SELECT array_agg(DISTINCT e.parent) INTO ended FROM unnest(parents) AS e(parent)
     WHERE (SELECT p.completed_at FROM pulse.jobs p WHERE p.id = e.parent) IS NOT NULL;
-    PERFORM pulse.settle(ended);
+    PERFORM pulse.settle(ended, false);
 END
 $$;
 
@@ -1406,13 +1442,13 @@ BEGIN
         FROM unnest(children) AS n(id)
     ) AS n
     WHERE c.id BETWEEN n.id AND n.id AND c.waiting_on < n.waiting_on;
-    PERFORM pulse.settle(failed);
+    PERFORM pulse.settle(failed, false);
     RETURN QUERY SELECT c.id, c.waiting_on IS NOT NULL AND c.waiting_on > 0 FROM unnest(retried) AS r(id)
     CROSS JOIN LATERAL (SELECT c.id, c.waiting_on FROM pulse.jobs c WHERE c.id = r.id AND c.status::text = 'PENDING') AS c;
 END
 $$;
 
-REVOKE ALL ON FUNCTION pulse.settle(uuid[]), pulse.add_dependencies(uuid[], uuid[], text[]),
+REVOKE ALL ON FUNCTION pulse.settle(uuid[], boolean), pulse.add_dependencies(uuid[], uuid[], text[]),
     pulse.wait_again(uuid[], uuid[]) FROM PUBLIC;
 
 -- Signals: what the world tells a job. A handler that waits for one gives its attempt back: awaited_signal of its job has the name,
@@ -1798,9 +1834,9 @@ BEGIN
     END IF;
     FOR round IN 1..most_rounds LOOP
         INSERT INTO pulse.jobs (id, name, args, topic, priority, next_run_at, max_attempts, timeout_s, schedule_id, group_key, unique_key,
-            unique_until)
+            unique_until, is_parent)
         SELECT made, m.name, m.args, o.topic, m.priority, clock_timestamp(), o.max_attempts, o.timeout_s, m.id, m.group_key, m.unique_key,
-               CASE WHEN m.unique_key IS NOT NULL THEN coalesce(m.unique_until, 'end') END
+               CASE WHEN m.unique_key IS NOT NULL THEN coalesce(m.unique_until, 'end') END, o.is_parent
         FROM pulse.schedules m
         CROSS JOIN LATERAL pulse.resolved_options(m.name, m.topic, m.max_attempts, m.timeout_s) AS o
         WHERE m.id = trigger_schedule.id

@@ -67,3 +67,26 @@ class Broker(Protocol):
     async def terminate(self, message: BrokerMessage) -> None:
         """Never deliver it again, though nobody could do anything with it."""
         ...
+
+
+class Publishing(Protocol):
+    """A broker that stores messages, each once for some time under its message id."""
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the connection is there now."""
+        ...
+
+    @property
+    def max_bytes(self) -> int:
+        """Of a message."""
+        ...
+
+    async def publish(self, subject: str, message_id: str, data: bytes, headers: Mapping[str, str]) -> None:
+        """
+        Returns when the message is stored.
+
+        Raises:
+            UnavailableError: It may not be.
+        """
+        ...

@@ -1,4 +1,4 @@
-"""The command line of bridges: ``pulse bridge nats``."""
+"""The command line of bridges: ``pulse bridge nats`` and ``pulse bridge nats-outbox``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ from pulse.common.extras import require
 from pulse.system.directories import CLIENT_SOCKET
 
 if TYPE_CHECKING:
-    from pulse.bridge.nats import NatsOptions
+    from collections.abc import Callable
+
+    from pulse.bridge.nats import NatsLogin, NatsOptions
+    from pulse.bridge.outbox import SubjectTemplate
 
 _STOPS: Final = (signal.SIGTERM, signal.SIGINT)
 _ANSWER_S: Final = 10.0  # for one answer of the server; then it is asked again
@@ -28,16 +31,26 @@ _WORD: Final = re.compile(r"[^\s.*>/\\]{1,255}")
 _FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
-class _NatsSource(TypedDict):
+class _NatsFiles(TypedDict):
+    """The files to log in to NATS with."""
+
+    creds: Path | None
+    ca: Path | None
+    cert: Path | None
+    key: Path | None
+
+
+class _NatsSource(_NatsFiles):
     """The options of ``pulse bridge nats`` that concern NATS."""
 
     stream: str
     consumer: str
     subject: str | None
-    creds: Path | None
-    ca: Path | None
-    cert: Path | None
-    key: Path | None
+
+
+class _User(TypedDict):
+    user: str | None
+    password: str | None
 
 
 def _check_name(_ctx: click.Context, _param: click.Parameter, value: str) -> str:
@@ -58,9 +71,40 @@ def _check_url(ctx: click.Context, param: click.Parameter, value: str) -> str:
     return value
 
 
+_OPTIONS: Final = (
+    click.option(
+        "--url",
+        envvar="NATS_URL",
+        default="nats://127.0.0.1:4222",
+        metavar="URL",
+        callback=_check_url,
+        help="NATS servers, separated by commas: nats://HOST:PORT, or tls://HOST:PORT.  [env: NATS_URL]",
+    ),
+    click.option("--creds", envvar="NATS_CREDS", type=_FILE, metavar="FILE", help="Logs in.  [env: NATS_CREDS]"),
+    click.option("--tls-ca", "ca", envvar="NATS_CA", type=_FILE, metavar="FILE", help="Trusted CAs.  [env: NATS_CA]"),
+    click.option(
+        "--tls-cert", "cert", envvar="NATS_CERT", type=_FILE, metavar="FILE", help="Own certificate.  [env: NATS_CERT]"
+    ),
+    click.option("--tls-key", "key", envvar="NATS_KEY", type=_FILE, metavar="FILE", help="Its key.  [env: NATS_KEY]"),
+    click.option("--socket", type=click.Path(path_type=Path), metavar="PATH", help="The server's socket."),
+    click.option(
+        "--connect",
+        metavar="ADDRESS",
+        help="A server elsewhere, tls://HOST:PORT; PULSE_USER and PULSE_PASSWORD log in.",
+    ),
+)
+
+
+def _reach(command: Callable[..., None]) -> Callable[..., None]:
+    """Options that say where NATS and the server are."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
 @click.group(cls=CommandGroup, context_settings=dict(CONTEXT))
 def bridge() -> None:
-    """Make jobs of the messages of a broker."""
+    """Make jobs of the messages of a broker, and messages of the ends of jobs."""
 
 
 @bridge.command(
@@ -98,24 +142,7 @@ def bridge() -> None:
     metavar="N",
     help="Pull no more while so many jobs of the topic wait.",
 )
-@click.option(
-    "--url",
-    envvar="NATS_URL",
-    default="nats://127.0.0.1:4222",
-    metavar="URL",
-    callback=_check_url,
-    help="NATS servers, separated by commas: nats://HOST:PORT, or tls://HOST:PORT.  [env: NATS_URL]",
-)
-@click.option("--creds", envvar="NATS_CREDS", type=_FILE, metavar="FILE", help="Logs in.  [env: NATS_CREDS]")
-@click.option("--tls-ca", "ca", envvar="NATS_CA", type=_FILE, metavar="FILE", help="Trusted CAs.  [env: NATS_CA]")
-@click.option(
-    "--tls-cert", "cert", envvar="NATS_CERT", type=_FILE, metavar="FILE", help="Own certificate.  [env: NATS_CERT]"
-)
-@click.option("--tls-key", "key", envvar="NATS_KEY", type=_FILE, metavar="FILE", help="Its key.  [env: NATS_KEY]")
-@click.option("--socket", type=click.Path(path_type=Path), metavar="PATH", help="The server's socket.")
-@click.option(
-    "--connect", metavar="ADDRESS", help="A server elsewhere, tls://HOST:PORT; PULSE_USER and PULSE_PASSWORD log in."
-)
+@_reach
 def nats(
     *,
     handler: str,
@@ -138,8 +165,61 @@ def nats(
     require("pulse bridge nats", ["nats"], "nats")
     import anyio
 
-    from pulse import config
     from pulse.bridge.nats import NatsOptions
+
+    server = _server(socket, connect)
+    options = NatsOptions(_urls(url), **_user(), **source)
+    jobs = BridgeOptions(handler, topic, refused_handler, as_message=as_message, max_waiting=max_waiting)
+    anyio.run(_run, options, jobs, server)
+
+
+@bridge.command(
+    "nats-outbox",
+    epilog=examples(
+        "pulse ctl topics set orders --publish && pulse bridge nats-outbox",
+        "pulse bridge nats-outbox --subject 'shop.{topic}.{name}.{status}'",
+    ),
+)
+@click.option(
+    "--subject",
+    default="pulse.{topic}.{status}",
+    show_default=True,
+    metavar="SUBJECT",
+    help="Of the messages; {topic}, {name} and {status} are filled in.",
+)
+@_reach
+def nats_outbox(
+    *, subject: str, socket: Path | None, connect: str | None, url: str, **files: Unpack[_NatsFiles]
+) -> None:
+    """
+    Publish the ends of jobs to NATS JetStream, of topics with the option --publish.
+
+    Each end becomes a message at least once, whatever is killed or away meanwhile; its Nats-Msg-Id is the same each
+    time. A stream has to take the subjects. Several of these processes share the work. NATS_USER and NATS_PASSWORD log
+    in. The server has to let it in as operator. SIGTERM ends it.
+    """
+    require("pulse bridge nats-outbox", ["nats"], "nats")
+    import anyio
+
+    from pulse.bridge.nats import NatsLogin
+    from pulse.bridge.outbox import SubjectTemplate
+
+    template = SubjectTemplate(subject)
+    server = _server(socket, connect)
+    anyio.run(_publish, NatsLogin(_urls(url), **_user(), **files), template, server)
+
+
+def _urls(url: str) -> list[str]:
+    return [one.strip() for one in url.split(",") if one.strip()]
+
+
+def _user() -> _User:
+    return {"user": os.environ.get("NATS_USER"), "password": os.environ.get("NATS_PASSWORD")}
+
+
+def _server(socket: Path | None, connect: str | None) -> Path | str | None:
+    """Where the server is, as given or as the environment says; None: it is looked for. The log is set up, too."""
+    from pulse import config
     from pulse.logs import configure_logging
 
     settings = config.load(os.environ)
@@ -152,11 +232,7 @@ def nats(
         socket = settings.runtime_dir / CLIENT_SOCKET
     server = connect if connect is not None else socket
     find_servers(server)  # raises if it is no valid address
-    urls = [one.strip() for one in url.split(",") if one.strip()]
-    user, password = os.environ.get("NATS_USER"), os.environ.get("NATS_PASSWORD")
-    options = NatsOptions(urls, user=user, password=password, **source)
-    jobs = BridgeOptions(handler, topic, refused_handler, as_message=as_message, max_waiting=max_waiting)
-    anyio.run(_run, options, jobs, server)
+    return server
 
 
 async def _run(options: NatsOptions, jobs: BridgeOptions, server: Path | str | None) -> None:
@@ -179,5 +255,27 @@ async def _run(options: NatsOptions, jobs: BridgeOptions, server: Path | str | N
             stream, consumer = options.stream, options.consumer
             log.info("bridge_ready", broker=options.shown, stream=stream, consumer=consumer, handler=jobs.handler)
             await made.run()
+        finally:
+            await client.aclose()
+
+
+async def _publish(login: NatsLogin, subject: SubjectTemplate, server: Path | str | None) -> None:
+    import asyncio
+
+    import anyio
+    import structlog
+
+    from pulse.bridge.nats import publishing
+    from pulse.bridge.outbox import Publisher
+
+    log = structlog.get_logger()
+    stopping = anyio.Event()
+    async with publishing(login) as broker:
+        for number in _STOPS:
+            asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+        client = connect_client(server, timeout_s=_ANSWER_S)  # opened by the first request: the server may be away
+        try:
+            log.info("outbox_ready", broker=login.shown, subject=subject.text)
+            await Publisher(broker, client, subject, stopping=stopping).run()
         finally:
             await client.aclose()

@@ -1,5 +1,5 @@
 """
-NATS JetStream as a broker: a durable pull consumer of a stream.
+NATS JetStream as a broker: a durable pull consumer of a stream, and a publisher.
 
 The connection is renewed for ever. While it is lost nothing is pulled and no answer is sent: JetStream delivers again
 what has not been acknowledged.
@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import re
 import ssl
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,13 +27,14 @@ from nats.js.errors import APIError, ServiceUnavailableError
 from nats.js.errors import NotFoundError as NatsNotFoundError
 
 from pulse.bridge.broker import BrokerMessage
-from pulse.errors import ConfigError, NobodyAnswersError, NotFoundError
+from pulse.errors import ConfigError, NobodyAnswersError, NotFoundError, UnavailableError
 
 CONNECT_S: Final = 10.0  # for the first connection: a wrong address shows at once
 ACK_WAIT_S: Final = 30.0  # of a consumer that is made here, as is usual
 _EMPTY_PULLS: Final = 5  # JetStream does not say that a consumer was deleted: after so many it is asked
 _AGAIN_S: Final = 1.0  # between two tries to connect
 _CLOSE_S: Final = 5  # for the last answers
+_STORE_S: Final = 10.0  # until a message is stored
 _LOGIN: Final = re.compile("//.*@")
 _MESSAGE_ID: Final = "Nats-Msg-Id"
 
@@ -41,15 +42,12 @@ log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
-class NatsOptions:
+class NatsLogin:
     """
-    Where messages come from.
+    Which servers, and how to log in there.
 
     Attributes:
         urls: Addresses of servers of one cluster.
-        stream: Name of the stream.
-        consumer: Name of its durable consumer, which is made if it is not there.
-        subject: Only messages of these subjects, if the consumer is made; None: all.
         user, password: To log in with; None: as the address says.
         creds: File with a JWT and a seed to log in with.
         ca: File with the CA certificates to trust; None: those of this machine.
@@ -57,9 +55,6 @@ class NatsOptions:
     """
 
     urls: Sequence[str]
-    stream: str
-    consumer: str
-    subject: str | None = None
     user: str | None = None
     password: str | None = field(default=None, repr=False)
     creds: Path | None = None
@@ -79,6 +74,22 @@ class NatsOptions:
         if self.cert is not None:
             context.load_cert_chain(self.cert, self.key)
         return context
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NatsOptions(NatsLogin):
+    """
+    Where messages come from.
+
+    Attributes:
+        stream: Name of the stream.
+        consumer: Name of its durable consumer, which is made if it is not there.
+        subject: Only messages of these subjects, if the consumer is made; None: all.
+    """
+
+    stream: str
+    consumer: str
+    subject: str | None = None
 
 
 class NatsBroker:
@@ -157,6 +168,52 @@ class NatsBroker:
                 await send()
 
 
+class NatsPublisher:
+    """Stores messages in the streams that take their subjects; made by ``publishing``."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._jetstream = client.jetstream()  # pyright: ignore[reportUnknownMemberType]
+
+    @property
+    def is_there(self) -> bool:
+        """As of ``Publishing``."""
+        return self._client.is_connected
+
+    @property
+    def max_bytes(self) -> int:
+        """As of ``Publishing``."""
+        return self._client.max_payload
+
+    async def publish(self, subject: str, message_id: str, data: bytes, headers: Mapping[str, str]) -> None:
+        """
+        As of ``Publishing``.
+
+        Raises:
+            UnavailableError: No stream takes the subject, or JetStream has not answered.
+        """
+        try:
+            await self._jetstream.publish(subject, data, timeout=_STORE_S, headers={**headers, _MESSAGE_ID: message_id})
+        except (Error, TimeoutError) as error:
+            raise UnavailableError(_words(error)) from None
+
+
+@asynccontextmanager
+async def publishing(login: NatsLogin) -> AsyncGenerator[NatsPublisher]:
+    """
+    A connection to NATS.
+
+    Raises:
+        NobodyAnswersError: No server has let it in.
+    """
+    client = await _connect(login)
+    try:
+        yield NatsPublisher(client)
+    finally:
+        with suppress(Error, OSError):
+            await client.close()
+
+
 @asynccontextmanager
 async def connected(options: NatsOptions) -> AsyncGenerator[NatsBroker]:
     """
@@ -182,7 +239,7 @@ async def connected(options: NatsOptions) -> AsyncGenerator[NatsBroker]:
             await client.close()
 
 
-async def _connect(options: NatsOptions) -> Client:
+async def _connect(options: NatsLogin) -> Client:
     """The first connection, within a time; later ones are awaited for ever."""
     last = ""
 

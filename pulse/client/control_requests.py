@@ -63,6 +63,7 @@ class TopicOptions(TypedDict, total=False):
         retention_dead_s: How long dead letters are kept, seconds.
         ageing_s: Seconds of waiting that are worth one priority; 0: strict order.
         limit: Name of the limit that its jobs go by; without it the one with the name of the topic, if there is one.
+        publish: Whether the ends of its jobs go to the outbox, for `pulse bridge nats-outbox`.
     """
 
     max_attempts: int | None
@@ -75,6 +76,7 @@ class TopicOptions(TypedDict, total=False):
     retention_dead_s: float | None
     ageing_s: float | None
     limit: str | None
+    publish: bool | None
 
 
 TOPIC_OPTIONS: Final = tuple(TopicOptions.__annotations__)

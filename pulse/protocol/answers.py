@@ -218,7 +218,7 @@ class Gate(Struct, frozen=True):
 class Option(Struct, frozen=True):
     """An option's value in force, and where it is set: for the topic, for the server, or nowhere."""
 
-    value: int | float | str | None = None
+    value: int | float | str | bool | None = None
     source: str | None = None
 
 
@@ -248,7 +248,7 @@ class Topic(Struct, frozen=True):
 class TopicPage(Struct, frozen=True):
     """The policies of some topics, and the cursor after them."""
 
-    topics: list[dict[str, int | float | str | None]]
+    topics: list[dict[str, int | float | str | bool | None]]
     next: str | None = None
 
 

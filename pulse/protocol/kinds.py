@@ -55,6 +55,8 @@ CLIENT_KINDS: Final[Mapping[str, type[Struct]]] = {
     "topics.groups": requests.TopicGroups,
     "topics.set": requests.TopicSet,
     "topics.unset": requests.TopicUnset,
+    "outbox.take": requests.OutboxTake,
+    "outbox.done": requests.OutboxDone,
     "limits.list": requests.LimitsList,
     "limits.set": requests.LimitSet,
     "limits.unset": requests.LimitUnset,

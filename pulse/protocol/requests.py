@@ -270,7 +270,7 @@ class TopicSet(Struct, frozen=True):
     """Options to set, by name; unknown ones are refused, and None unsets one."""
 
     topic: Annotated[str, Meta(max_length=200)]
-    policy: Annotated[dict[str, str | float | int | None], Meta(max_length=100)]
+    policy: Annotated[dict[str, str | float | int | bool | None], Meta(max_length=100)]
 
 
 class TopicUnset(Struct, frozen=True):
@@ -278,6 +278,20 @@ class TopicUnset(Struct, frozen=True):
 
     topic: Annotated[str, Meta(max_length=200)]
     options: Annotated[list[str], Meta(max_length=100)] = []
+
+
+class OutboxTake(Struct, frozen=True):
+    """Take the oldest ends of the outbox in hand, for so long; without larger results than ``result_bytes``."""
+
+    limit: Annotated[int, Meta(ge=1, le=1000)] = 100
+    lease_s: Annotated[float, Meta(gt=0, le=3600)] = 30.0
+    result_bytes: Annotated[int, Meta(ge=0, le=2 * 1024 * 1024)] = 256 * 1024
+
+
+class OutboxDone(Struct, frozen=True):
+    """Ends that a broker has, by ``job`` and ``ended_at``: they leave the outbox."""
+
+    ends: Annotated[list[tuple[Id, Annotated[int, Meta(ge=0, le=2**53)]]], Meta(max_length=1000)]
 
 
 class LimitsList(Struct, frozen=True):

@@ -91,6 +91,8 @@ ACCESS_OF: Final[Mapping[str, Access]] = {
     "dispatch.resume": Access.OPERATOR,
     "topics.set": Access.OPERATOR,
     "topics.unset": Access.OPERATOR,
+    "outbox.take": Access.OPERATOR,
+    "outbox.done": Access.OPERATOR,
     "limits.set": Access.OPERATOR,
     "limits.unset": Access.OPERATOR,
     "audit.list": Access.OPERATOR,

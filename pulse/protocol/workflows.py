@@ -1,4 +1,4 @@
-"""Answers about jobs that wait for other jobs, or for signals."""
+"""Answers about jobs that wait for other jobs or for signals, and about the ends of jobs."""
 
 from __future__ import annotations
 
@@ -52,6 +52,38 @@ class SignalAnswer(Struct, frozen=True):
     """The answer to jobs.signal; ``new``: it was not sent before."""
 
     new: bool = True
+
+
+class JobEnd(Struct, frozen=True):
+    """
+    How a job has ended.
+
+    ``ended_at``: microseconds since 1970: with ``job`` it names the end. ``result``: JSON text; if it is too large it
+    is left out, and ``result_omitted`` says so.
+    """
+
+    job: Id
+    ended_at: int
+    attempt: int
+    status: str
+    topic: str
+    name: str
+    traceparent: str | None = None
+    result: str | None = None
+    result_omitted: bool = False
+    last_error: str | None = None
+
+
+class OutboxAnswer(Struct, frozen=True):
+    """The answer to outbox.take: the oldest first."""
+
+    ends: list[JobEnd] = []
+
+
+class OutboxDoneAnswer(Struct, frozen=True):
+    """The answer to outbox.done; ``gone``: how many of them were still there."""
+
+    gone: int = 0
 
 
 class GraphNode(Struct, frozen=True):

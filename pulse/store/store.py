@@ -44,6 +44,7 @@ from pulse.store.operators.dependencies import DependencyStore
 from pulse.store.operators.gate import GateStore
 from pulse.store.operators.jobs import Connections, Operations
 from pulse.store.operators.limits import LimitStore
+from pulse.store.operators.outbox import OutboxStore
 from pulse.store.operators.policies import Defaults, TopicStore
 from pulse.store.operators.schedules import ScheduleStore
 from pulse.store.operators.signals import SignalStore
@@ -151,11 +152,10 @@ class Store(Operations, Defaults, Sweeps):
         self.topics = TopicStore(self.query)
         self.limits = LimitStore(self.query)
         self.dependencies = DependencyStore(self.query)
-        self.signals = SignalStore(self.query)
-        self.listing = Listing(self.query)
+        self.signals, self.outbox = SignalStore(self.query), OutboxStore(self.query)
         self.error_groups = ErrorGroups(self.query)
         self.filter_counts = FilterCounts(self.query)
-        self.prefixes = PrefixSearch(self.query)
+        self.listing, self.prefixes = Listing(self.query), PrefixSearch(self.query)
         self.audit = AuditStore(self.query)
 
     @property

@@ -32,7 +32,7 @@ from tests.support.waiting import until_async
 from tests.support.whole import WHOLE
 
 EMPTY: Final = f"""
-    DELETE FROM pulse.jobs; DELETE FROM pulse.attempts; DELETE FROM pulse.set_aside;
+    DELETE FROM pulse.jobs; DELETE FROM pulse.attempts; DELETE FROM pulse.set_aside; DELETE FROM pulse.outbox;
     DELETE FROM pulse.schedules; DELETE FROM pulse.handlers;
     DELETE FROM pulse.hosts; DELETE FROM pulse.topics; DELETE FROM pulse.limits; DELETE FROM pulse.dispatch_control;
     DELETE FROM pulse.schema_version WHERE version > {SCHEMA_VERSION};

@@ -34,6 +34,7 @@ _UNSET: Final = {  # what it means that nobody has set it
     "stall_s": "no limit",
     "ageing_s": "strict order",
     "limit": "the one with its name, if there is one",
+    "publish": "no",
 }
 _LABEL_WIDTH: Final = 16
 _MOST: Final = 1000  # topics that `stats` tells by themselves
@@ -50,6 +51,7 @@ class _PolicyOptions(TypedDict):
     retention_dead: float | None
     ageing: float | None
     limit: str | None
+    publish: bool | None
 
 
 class _TopicOrServerParam(TextParam):
@@ -151,6 +153,7 @@ def list_groups(topic: str, limit: int, *, as_json: bool) -> None:
         "pulse ctl topics set images --max-attempts 3 --backoff exponential:1:600",
         "pulse ctl topics set mail --backoff list:1,10,60 --timeout 30",
         "pulse ctl topics set mail --limit api",
+        "pulse ctl topics set orders --publish",
     ),
 )
 @click.argument("topic", type=_TOPIC)
@@ -173,6 +176,7 @@ def list_groups(topic: str, limit: int, *, as_json: bool) -> None:
     "--ageing", type=DURATION_OR_ZERO, metavar="DURATION", help="Of waiting are worth one priority; 0: strict."
 )
 @click.option("--limit", type=TextParam("limit", 200), metavar="NAME", help="The limit that its jobs go by.")
+@click.option("--publish/--no-publish", default=None, help="Whether the ends of its jobs go to the outbox.")
 @click.option("--json", "as_json", is_flag=True, help="Print the policy as JSON.")
 def set_topic(topic: str, *, as_json: bool, **options: Unpack[_PolicyOptions]) -> None:
     """Set options of TOPIC; those that are not given stay as they are."""

@@ -11,7 +11,7 @@ from pulse.common.text import count, duration, one_line
 from pulse.protocol.answers import Gate
 from pulse.protocol.stats import GroupStats, OtherTopics, Stats, TopicStats
 
-Policy: TypeAlias = Mapping[str, int | float | str | None]
+Policy: TypeAlias = Mapping[str, int | float | str | bool | None]
 
 WORDS: Final = {  # options by the names that the wire gives them
     "max_attempts": "max-attempts",
@@ -24,6 +24,7 @@ WORDS: Final = {  # options by the names that the wire gives them
     "retention_dead_s": "retention-dead",
     "ageing_s": "ageing",
     "limit": "limit",
+    "publish": "publish",
 }
 _GROUP_COLUMNS: Final = (
     Column("group", least=8),
@@ -125,6 +126,8 @@ def policy_words(policy: Mapping[str, object]) -> str:
 
 def shown(value: object) -> str:
     """A value of a policy."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     return f"{value:.15g}" if isinstance(value, int | float) else str(value)
 
 

@@ -79,7 +79,7 @@ SELECT format('%s pulse.%s', lower(p.privilege), c.relname),
        format('GRANT %s ON pulse.%I TO %I', p.privilege, c.relname, current_user)
 FROM (VALUES ('jobs', '{SELECT,INSERT,UPDATE,DELETE}'), ('attempts', '{SELECT,INSERT,UPDATE,DELETE}'),
              ('schedules', '{SELECT,INSERT,UPDATE,DELETE}'), ('topics', '{SELECT,INSERT,UPDATE,DELETE}'),
-             ('set_aside', '{SELECT,INSERT,UPDATE,DELETE}'), ('limits', '{SELECT,INSERT,UPDATE,DELETE}'),
+             ('set_aside', '{SELECT,INSERT,UPDATE,DELETE}'), ('outbox', '{SELECT,INSERT,UPDATE,DELETE}'), ('limits', '{SELECT,INSERT,UPDATE,DELETE}'),
              ('dispatch_control', '{SELECT,INSERT,UPDATE}'), ('handlers', '{SELECT,INSERT,UPDATE}'), ('hosts', '{SELECT,INSERT,UPDATE}'),
              ('witnesses', '{SELECT,INSERT,UPDATE}'), ('epochs', '{SELECT,INSERT,UPDATE}'),
              ('sweep_mark', '{SELECT,UPDATE}'), ('retention_mark', '{SELECT,UPDATE}'), ('schema_version', '{SELECT}'), ('dependencies', '{SELECT,UPDATE}'), ('signals', '{SELECT}'),

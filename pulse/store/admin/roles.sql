@@ -96,8 +96,8 @@ REVOKE ALL ON ALL SEQUENCES IN SCHEMA pulse FROM PUBLIC, :"server", :"submit", :
 REVOKE ALL ON ALL ROUTINES IN SCHEMA pulse FROM PUBLIC, :"server", :"submit", :"read";
 GRANT USAGE ON SCHEMA pulse TO :"server", :"submit", :"read";
 
-GRANT SELECT, INSERT, UPDATE, DELETE ON pulse.jobs, pulse.attempts, pulse.schedules, pulse.topics, pulse.set_aside, pulse.limits
-    TO :"server";
+GRANT SELECT, INSERT, UPDATE, DELETE ON pulse.jobs, pulse.attempts, pulse.schedules, pulse.topics, pulse.set_aside, pulse.limits,
+    pulse.outbox TO :"server";
 GRANT SELECT, INSERT, UPDATE ON pulse.dispatch_control, pulse.handlers, pulse.hosts TO :"server";
 GRANT SELECT, UPDATE ON pulse.sweep_mark, pulse.retention_mark TO :"server";
 GRANT SELECT, INSERT, UPDATE (reopened, detail) ON pulse.epochs TO :"server";
@@ -113,9 +113,9 @@ GRANT EXECUTE ON FUNCTION pulse.add_dependencies, pulse.await_claims, pulse.back
     pulse.uuid7, pulse.wait_again TO :"server";
 
 GRANT INSERT (id, name, topic, args, priority, next_run_at, max_attempts, timeout_s, expires_at, traceparent, group_key,
-    unique_key, unique_until, waiting_on, run_after) ON pulse.jobs TO :"submit";
+    unique_key, unique_until, waiting_on, run_after, is_parent) ON pulse.jobs TO :"submit";
 GRANT SELECT (name, topic, max_attempts, timeout_s) ON pulse.handlers TO :"submit";
-GRANT SELECT (topic, max_attempts, timeout_s) ON pulse.topics TO :"submit";
+GRANT SELECT (topic, max_attempts, timeout_s, publish) ON pulse.topics TO :"submit";
 GRANT SELECT, UPDATE ON SEQUENCE pulse.work_notified TO :"submit";
 GRANT EXECUTE ON FUNCTION pulse.submit, pulse.submit_many, pulse.time_problem, pulse.is_stored, pulse.is_stored_unseen,
     pulse.notify_work, pulse.resolved_options, pulse.tell, pulse.uuid7, pulse.check_attempt, pulse.complete_attempt,
@@ -128,6 +128,7 @@ GRANT SELECT (id, submitted_at, next_run_at, started_at, lease_until, completed_
     group_key, counted_by, run_after, waiting_on, is_parent, signals, awaited_signal) ON pulse.jobs TO :"read";
 GRANT SELECT ON pulse.dependencies TO :"read";
 GRANT SELECT (job_id, sent_at, id, name, key) ON pulse.signals TO :"read";
+GRANT SELECT (job_id, ended_at, taken_until, attempt, status, topic, name, traceparent, last_error) ON pulse.outbox TO :"read";
 GRANT SELECT (job_id, started_at, ended_at, attempt, exit_code, outcome, worker, error, cpu_s, peak_rss_bytes, stack) ON pulse.attempts
     TO :"read";
 GRANT SELECT (id, created_at, next_run_at, last_run_at, run_at, every_s, timeout_s, max_attempts, priority, paused, kind, name, topic, cron,

@@ -6,6 +6,7 @@ Changes by operators and clients, each with its entry in the audit.
 - gate: pauses and resumes dispatch
 - jobs: cancels, retries, deletes and changes jobs
 - limits: sets and lists the policies of limits
+- outbox: lets publishers take the ends of jobs, and forget them
 - policies: sets and reads the policy of a topic
 - schedules: creates, changes and fires schedules
 - signals: sends signals to jobs, and finds what a handler has not had yet

@@ -30,6 +30,7 @@ OPTIONS: Final = (
     "retention_dead_s",
     "ageing_s",
     "limit",
+    "publish",
 )
 SERVER_OPTIONS: Final = ("timeout_s", "stall_s")  # options of the row '' that are not settings of the server
 

@@ -86,6 +86,7 @@ WITH target AS (
 ), changed AS (
     UPDATE pulse.jobs j
     SET topic = coalesce($2, j.topic), priority = coalesce($3, j.priority),
+        is_parent = CASE WHEN EXISTS (SELECT FROM pulse.topics t WHERE t.topic = $2 AND t.publish) THEN true ELSE j.is_parent END,
         next_run_at = CASE WHEN j.next_run_at <= coalesce($4, clock_timestamp()) THEN coalesce($4, clock_timestamp()) ELSE j.next_run_at END
     FROM target t
     WHERE j.id = t.id AND j.status::text IN ('PENDING', 'RETRYING')
@@ -149,6 +150,8 @@ WITH jobs AS (
     DELETE FROM pulse.attempts a
 ), aside AS (
     DELETE FROM pulse.set_aside s
+), outbox AS (
+    DELETE FROM pulse.outbox o
 ), audit AS (
     DELETE FROM pulse.audit a
 ), declared AS (

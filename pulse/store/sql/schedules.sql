@@ -166,7 +166,7 @@ WITH due AS (
         CASE WHEN d.overlap = 'cancel' AND d.verdict = 'fired' THEN d.last_job_id END AS old_job_id
 ), put AS (
     INSERT INTO pulse.jobs AS j (id, name, args, priority, submitted_at, next_run_at, schedule_id, occurrence, group_key, topic, max_attempts,
-        timeout_s)
+        timeout_s, is_parent)
     SELECT d.job_id, d.name, d.args, d.priority, coalesce($9, clock_timestamp()),
            CASE WHEN d.verdict = 'held' THEN '9999-12-30 00:00+00' ELSE coalesce($9, clock_timestamp()) END, d.id, d.occurrence,
            d.group_key,
@@ -221,7 +221,7 @@ WITH due AS (
     FOR UPDATE OF s
 ), put AS (
     INSERT INTO pulse.jobs AS j (id, name, args, priority, submitted_at, next_run_at, schedule_id, occurrence, group_key, unique_key,
-        unique_until, topic, max_attempts, timeout_s)
+        unique_until, topic, max_attempts, timeout_s, is_parent)
     SELECT d.job_id, d.name, d.args, d.priority, coalesce($7, clock_timestamp()), coalesce($7, clock_timestamp()), d.id, d.occurrence,
            d.group_key, d.unique_key, coalesce(d.unique_until, 'end'),
            -- :include resolved_options

@@ -2,11 +2,13 @@
 
 
 -- fragment: resolved_options
--- What:    topic, max_attempts and timeout_s of a job d: its own, else its handler's (h), else its topic's (t), else the server's.
+-- What:    topic, max_attempts and timeout_s of a job d: its own, else its handler's (h), else its topic's (t), else the server's; and
+--          is_parent, if its topic publishes ends.
 --          The functions of schema.sql resolve them likewise: see pulse.resolved_options.
 coalesce(d.topic, h.topic, 'default') AS topic,
 coalesce(d.max_attempts, h.max_attempts, t.max_attempts, (SELECT s.max_attempts FROM pulse.topics s WHERE s.topic = '')) AS max_attempts,
-coalesce(d.timeout_s, h.timeout_s, t.timeout_s, (SELECT s.timeout_s FROM pulse.topics s WHERE s.topic = '')) AS timeout_s
+coalesce(d.timeout_s, h.timeout_s, t.timeout_s, (SELECT s.timeout_s FROM pulse.topics s WHERE s.topic = '')) AS timeout_s,
+nullif(t.publish, false) AS is_parent
 
 
 -- fragment: option_sources
@@ -18,7 +20,7 @@ LEFT JOIN pulse.topics t ON t.topic = coalesce(d.topic, h.topic, 'default')
 -- fragment: insert_jobs
 -- What:    what submit_jobs and submit_again insert; their arguments are the same.
 INSERT INTO pulse.jobs (id, name, args, priority, submitted_at, next_run_at, expires_at, traceparent, group_key, topic,
-                        max_attempts, timeout_s)
+                        max_attempts, timeout_s, is_parent)
 SELECT d.id, d.name, d.args::jsonb, coalesce(d.priority, 0), coalesce($14, clock_timestamp()),
        coalesce(to_timestamp(d.run_at), coalesce($14, now()) + coalesce(d.delay_s, 0) * interval '1 second')
            + (d.place - 1) * interval '1 microsecond',
@@ -90,9 +92,9 @@ WITH clock AS MATERIALIZED (SELECT coalesce($20, clock_timestamp()) AS at), fenc
           SELECT FROM pulse.witnesses w WHERE w.instance = $15 AND w.counter >= $16 AND w.tableoid = $19)))
 )
 INSERT INTO pulse.jobs (id, name, args, topic, priority, submitted_at, next_run_at, max_attempts, timeout_s, expires_at, traceparent,
-                        group_key, status, attempts, uncharged, locked_by, started_at, lease_until)
+                        group_key, is_parent, status, attempts, uncharged, locked_by, started_at, lease_until)
 SELECT n.id, n.name, n.args, n.topic, n.priority, coalesce($20, clock_timestamp()), n.due_at, n.max_attempts, n.timeout_s, n.expires_at, n.traceparent,
-       n.group_key, CASE WHEN n.is_open THEN 'RUNNING' ELSE 'PENDING' END::pulse.job_status,
+       n.group_key, n.is_parent, CASE WHEN n.is_open THEN 'RUNNING' ELSE 'PENDING' END::pulse.job_status,
        CASE WHEN n.is_open THEN n.floor + 1 ELSE 0 END, CASE WHEN n.is_open THEN n.floor ELSE 0 END, CASE WHEN n.is_open THEN n.worker END,
        CASE WHEN n.is_open THEN greatest((SELECT c.at FROM clock c), n.due_at) END,
        CASE WHEN n.is_open THEN coalesce($20, clock_timestamp()) + $12 * interval '1 second' END

@@ -100,14 +100,14 @@ SELECT pulse.set_topic($1, $2::text::jsonb);
 -- name: get_topic :many
 -- What:    the policies of a topic and of the server.   Args: $1 topic.   Guard: none: reads.   Returns: the rows that there are.
 SELECT t.topic, t.max_attempts, t.max_crashes, t.timeout_s, t.stall_s, t.lease_s, t.retention_s, t.retention_dead_s, t.ageing_s, t.backoff,
-    t.limit_name AS limit
+    t.limit_name AS limit, t.publish
 FROM pulse.topics t WHERE t.topic IN ($1, '');
 
 
 -- name: list_topics :many
 -- What:    a page of policies, by topic.   Args: $1 after topic or NULL, $2 limit int.   Guard: none: reads.   Returns: the rows, in order.
 SELECT t.topic, t.max_attempts, t.max_crashes, t.timeout_s, t.stall_s, t.lease_s, t.retention_s, t.retention_dead_s, t.ageing_s, t.backoff,
-    t.limit_name AS limit
+    t.limit_name AS limit, t.publish
 FROM pulse.topics t WHERE $1::text IS NULL OR t.topic > $1 ORDER BY t.topic LIMIT $2;
 
 

@@ -37,6 +37,7 @@ HELP: Final[Mapping[str, str]] = {
     "retention_dead_s": "dead letters are kept so long",
     "ageing_s": "waiting that is worth one priority; 0: strict order",
     "limit": "name of the limit that its jobs go by; else the one with the topic's name, if there is one",
+    "publish": "true: the ends of its jobs go to the outbox, and from there to a broker",
 }
 
 
@@ -158,15 +159,24 @@ async def save(request: Request) -> Response:
     return RedirectResponse(here, 303)
 
 
-def _value(name: str, text: str | None) -> int | float | str | None:
+def _value(name: str, text: str | None) -> int | float | str | bool | None:
     if text is None:
         return None
     if name == "backoff":
         return in_seconds(text)
     if name == "limit":
         return text
+    if name == "publish":
+        return _yes_or_no(name, text)
     try:
         return int(text) if name in _WHOLE else seconds_of(text, zero=True)
     except ValueError as error:
         what = "a whole number is allowed" if name in _WHOLE else error
         raise BadRequestError(f"{name} is {text!r:.60}: {what}") from None
+
+
+def _yes_or_no(name: str, text: str) -> bool:
+    found = {"true": True, "false": False}.get(text.lower())
+    if found is None:
+        raise BadRequestError(f"{name} is {text!r:.60}: true or false is allowed")
+    return found

@@ -13,15 +13,16 @@ import sys
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 import nats
 import nats.errors
 import nats.js.errors
 import pytest
 from nats.js import JetStreamContext
-from nats.js.api import ConsumerConfig, ConsumerInfo, StreamConfig
+from nats.js.api import ConsumerConfig, ConsumerInfo, RawStreamMsg, StreamConfig
 
 from tests.support.servers.streams import JsonLines
 from tests.support.systems.system import Body, short_directory
@@ -119,6 +120,15 @@ class Stream:
         found: ConsumerInfo = self.server.ask(lambda stream: stream.consumer_info(self.name, "c"))
         return found
 
+    def messages(self) -> list[RawStreamMsg]:
+        """All that it has stored."""
+
+        async def read(stream: JetStreamContext) -> list[RawStreamMsg]:
+            state = (await stream.stream_info(self.name)).state
+            return [await stream.get_msg(self.name, number) for number in range(1, state.last_seq + 1)]
+
+        return self.server.ask(read)
+
     def delete_consumer(self) -> None:
         self.server.ask(lambda stream: stream.delete_consumer(self.name, "c"))
 
@@ -134,12 +144,12 @@ class Stream:
 
 
 class BridgeProcess:
-    """``pulse bridge nats``, with its log."""
+    """``pulse bridge``, with its log."""
 
     def __init__(self, whole: Whole, words: Sequence[str], env: Mapping[str, str], errors: Path) -> None:
         with errors.open("wb") as sink:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "pulse.cli.main", "bridge", "nats", *words],
+                [sys.executable, "-m", "pulse.cli.main", "bridge", *words],
                 env={**whole.env, "PULSE_CONNECT_TIMEOUT_S": "0", **env}, stdin=subprocess.DEVNULL, stdout=sink,
                 stderr=sink, cwd=ROOT,
             )  # fmt: skip
@@ -158,11 +168,11 @@ class BridgeProcess:
         assert self.log(event), self.said
         return self.log(event)[-1]
 
-    def stop(self) -> Body:
+    def stop(self, event: str = "bridge_stopped") -> Body:
         """What it says at its end."""
         self.process.send_signal(signal.SIGTERM)
         assert self.process.wait(END_S) == 0, self.said
-        return self.log("bridge_stopped")[-1]
+        return self.log(event)[-1]
 
     def kill(self) -> None:
         if self.process.poll() is None:
@@ -186,7 +196,7 @@ class Bridges:
         wait: bool = True,
     ) -> BridgeProcess:
         errors = self._whole.directory / f"bridge-{stream.name}-{len(list(self._whole.directory.glob('bridge-*')))}"
-        source = ["--stream", stream.name, "--consumer", "c", "--url", url or stream.server.url]
+        source = ["nats", "--stream", stream.name, "--consumer", "c", "--url", url or stream.server.url]
         made = BridgeProcess(self._whole, [*source, *words], env or {}, errors)
         self._stack.callback(made.kill)
         if wait:
@@ -194,18 +204,25 @@ class Bridges:
         return made
 
 
-class AckHold:
-    """A proxy in front of a server that keeps what a bridge sends from its first acknowledgement on."""
+class Hold:
+    """
+    A proxy in front of a server that keeps what a bridge sends from the first *mark* on.
 
-    def __init__(self, port: int) -> None:
-        self._port = port
-        self._listening = socket.create_server(("127.0.0.1", 0))
-        self.url = f"nats://127.0.0.1:{self._listening.getsockname()[1]}"
+    Args:
+        listening: Where the bridge connects.
+        connect: Connects to the server.
+        mark: What is in the data then.
+    """
+
+    def __init__(self, listening: socket.socket, connect: Callable[[], socket.socket], mark: bytes) -> None:
+        self._listening = listening
+        self._connect = connect
+        self._mark = mark
         self.holds = threading.Event()
         self.released = threading.Event()
 
     @contextlib.contextmanager
-    def running(self) -> Iterator[AckHold]:
+    def running(self) -> Iterator[Self]:
         thread = threading.Thread(target=self._serve)
         thread.start()
         try:
@@ -219,16 +236,42 @@ class AckHold:
     def _serve(self) -> None:
         with contextlib.suppress(OSError):
             peer, _ = self._listening.accept()
-            with peer, socket.create_connection(("127.0.0.1", self._port)) as behind:
+            with peer, self._connect() as behind:
                 back = threading.Thread(target=_pump, args=(behind, peer, None))
                 back.start()
                 _pump(peer, behind, self._hold)
                 back.join(END_S)
 
     def _hold(self, data: bytes) -> None:
-        if _ACK in data:
+        if self._mark in data:
             self.holds.set()
             self.released.wait(END_S)
+
+
+class AckHold(Hold):
+    """A proxy in front of NATS that keeps what a bridge sends from its first acknowledgement on."""
+
+    def __init__(self, port: int) -> None:
+        listening = socket.create_server(("127.0.0.1", 0))
+        super().__init__(listening, lambda: socket.create_connection(("127.0.0.1", port)), _ACK)
+        self.url = f"nats://127.0.0.1:{listening.getsockname()[1]}"
+
+
+class DoneHold(Hold):
+    """A proxy in front of pulse that keeps what a publisher sends from its first ``outbox.done`` on."""
+
+    def __init__(self, server: Path, path: Path) -> None:
+        listening = socket.socket(socket.AF_UNIX)
+        listening.bind(str(path))
+        listening.listen()
+        super().__init__(listening, partial(_connected, server), b"outbox.done")
+        self.path = path
+
+
+def _connected(path: Path) -> socket.socket:
+    made = socket.socket(socket.AF_UNIX)
+    made.connect(str(path))
+    return made
 
 
 def _pump(source: socket.socket, sink: socket.socket, look: Callable[[bytes], None] | None) -> None:

@@ -34,7 +34,7 @@ def test_bad_usage(tmp_path: Path, words: list[str], said: str) -> None:
 
 async def test_nobody_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nats, "CONNECT_S", 0.3)
-    options = NatsOptions(["nats://ann:secret@127.0.0.1:1", "nats://[::1]:1"], "S", "c")
+    options = NatsOptions(["nats://ann:secret@127.0.0.1:1", "nats://[::1]:1"], stream="S", consumer="c")
     with pytest.raises(NobodyAnswersError) as raised:
         async with connected(options):
             pass
@@ -46,7 +46,7 @@ async def test_nobody_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_an_address_that_is_none() -> None:
     with pytest.raises(ConfigError, match=r"^--url is nats://host:port: "):
-        async with connected(NatsOptions(["nats://host:port"], "S", "c")):
+        async with connected(NatsOptions(["nats://host:port"], stream="S", consumer="c")):
             pass
 
 

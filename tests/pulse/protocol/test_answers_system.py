@@ -19,7 +19,7 @@ from pulse.protocol import answers
 from pulse.protocol.limits import DeclaredLimits, LimitInfo, LimitPageAnswer, OneLimit
 from pulse.protocol.schedules import PreviewAnswer, ScheduleInfo, SchedulePageAnswer
 from pulse.protocol.stats import ErrorsAnswer, FoundCounts, GroupsAnswer, Stats
-from pulse.protocol.workflows import JobGraph, NextSignalAnswer, SignalAnswer
+from pulse.protocol.workflows import JobGraph, NextSignalAnswer, OutboxAnswer, OutboxDoneAnswer, SignalAnswer
 from tests.support.servers.postgres import Postgres
 from tests.support.systems.system_kit import SHORT_LEASE, Whole, place
 from tests.support.waiting import until
@@ -45,7 +45,8 @@ CLIENT_ANSWERS: Final[Mapping[str, type[Struct]]] = {
     "topics.groups": GroupsAnswer,
     "topics.unset": answers.OneTopic, "audit.list": answers.ActionPage, "workers.list": answers.WorkerList,
     "workers.drain": answers.Done, "limits.list": LimitPageAnswer, "limits.set": OneLimit,
-    "limits.unset": OneLimit, "limits.declare": DeclaredLimits,
+    "limits.unset": OneLimit, "limits.declare": DeclaredLimits, "outbox.take": OutboxAnswer,
+    "outbox.done": OutboxDoneAnswer,
     "stats": Stats, "status": answers.StatusAnswer, "ping": answers.Done,
 }  # fmt: skip
 SUPERVISOR_ANSWERS: Final[Mapping[str, type[Struct]]] = {
@@ -188,6 +189,13 @@ def ask_about_topics(whole: Whole, heard: Heard) -> None:
     for topic in ("shut", "default", ""):
         ask("topics.get", topic=topic)
     ask("topics.list")
+    ask("topics.set", topic="shut", policy={"publish": True})
+    job = uuid.uuid4().bytes
+    ask("submit", jobs=[{"id": job, "name": "mark", "topic": "shut", "delay_s": 600.0}])
+    ask("jobs.cancel", ids=[job])
+    [end] = ask("outbox.take")["ends"]
+    assert (end["job"], end["status"], ask("outbox.take")["ends"]) == (job, "CANCELED", [])
+    assert [ask("outbox.done", ends=[[job, end["ended_at"]]])["gone"] for _ in range(2)] == [1, 0]
     ask("topics.unset", topic="shut")
     grouped = {"name": "mark", "topic": "grouped", "group_key": "g", "delay_s": 600.0}
     ask("submit", jobs=[grouped])

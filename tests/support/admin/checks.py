@@ -38,6 +38,10 @@ BASE: Final[dict[str, Columns]] = {
     "dependencies": {
         "parent_id": "'00000000-0000-0000-0000-000000000007'", "child_id": "'00000000-0000-0000-0000-000000000008'",
     },
+    "outbox": {
+        "job_id": "'00000000-0000-0000-0000-000000000007'", "ended_at": "'2026-01-01Z'", "attempt": "1",
+        "status": "'COMPLETED'", "topic": "'t'", "name": "'n'",
+    },
     "signals": {"job_id": "'00000000-0000-0000-0000-000000000007'", "name": "'n'", "key": "'k'"},
     "witnesses": {
         "instance": "'00000000-0000-0000-0000-000000000007'", "counter": "1", "epoch": "1", "highest": "1000",

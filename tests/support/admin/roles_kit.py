@@ -16,7 +16,7 @@ ALL: Final = "SELECT INSERT UPDATE DELETE"
 TABLES: Final = frozenset(
     {
         "attempts", "audit", "dispatch_control", "epochs", "handlers", "hosts", "jobs", "retention_mark", "schedules", "schema_version",
-        "set_aside", "sweep_mark", "topics", "witnesses", "limits", "dependencies", "signals",
+        "set_aside", "sweep_mark", "topics", "witnesses", "limits", "dependencies", "signals", "outbox",
     }
 )  # fmt: skip
 SEQUENCES: Final = frozenset({"audit_id_seq", "signals_id_seq", "work_notified"})
@@ -36,11 +36,12 @@ SECRET: Final = {
     "attempts": {"progress"},
     "schedules": {"args"},
     "signals": {"payload"},
+    "outbox": {"result"},
 }
 # Role -> table -> privilege -> columns; an empty set of columns: the whole table.
 MAY: Final[dict[str, dict[str, dict[str, frozenset[str]]]]] = {
     "server": {
-        **{name: dict.fromkeys(ALL.split(), frozenset[str]()) for name in ("jobs", "attempts", "schedules", "topics", "set_aside", "limits")},
+        **{name: dict.fromkeys(ALL.split(), frozenset[str]()) for name in ("jobs", "attempts", "schedules", "topics", "set_aside", "limits", "outbox")},
         **{name: dict.fromkeys(ALL.split()[:3], frozenset[str]()) for name in ("dispatch_control", "handlers", "hosts", "witnesses")},
         **{name: dict.fromkeys(("SELECT", "UPDATE"), frozenset[str]()) for name in ("sweep_mark", "retention_mark")},
         "schema_version": {"SELECT": frozenset()},
@@ -53,11 +54,11 @@ MAY: Final[dict[str, dict[str, dict[str, frozenset[str]]]]] = {
         "jobs": {
             "INSERT": frozenset(
                 {"id", "name", "topic", "args", "priority", "next_run_at", "max_attempts", "timeout_s", "expires_at", "traceparent",
-                 "group_key", "unique_key", "unique_until", "waiting_on", "run_after"}
+                 "group_key", "unique_key", "unique_until", "waiting_on", "run_after", "is_parent"}
             )
         },
         "handlers": {"SELECT": frozenset({"name", "topic", "max_attempts", "timeout_s"})},
-        "topics": {"SELECT": frozenset({"topic", "max_attempts", "timeout_s"})},
+        "topics": {"SELECT": frozenset({"topic", "max_attempts", "timeout_s", "publish"})},
     },
     "read": {name: {"SELECT": frozenset()} for name in TABLES - set(SECRET)},  # and columns of the others
     "public": {},

@@ -16,5 +16,5 @@ NO_BACKOFFS: Final = (
 
 FULL: Final[dict[str, Any]] = {
     "max_attempts": 3, "max_crashes": 2, "backoff": "fixed:7", "timeout_s": 1.5, "stall_s": 2.5, "lease_s": 90.0,
-    "retention_s": 0.0, "retention_dead_s": 5.0, "ageing_s": 60.0, "limit": "api",
+    "retention_s": 0.0, "retention_dead_s": 5.0, "ageing_s": 60.0, "limit": "api", "publish": True,
 }  # fmt: skip

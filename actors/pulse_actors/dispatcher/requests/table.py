@@ -103,6 +103,16 @@ async def set_topic(on: RequestContext, body: protocol.TopicSet) -> Answer:
     return await _change_topic(on, body.topic, body.policy)
 
 
+async def take_ends(on: RequestContext, body: protocol.OutboxTake) -> Answer:
+    """Ends of jobs for a publisher, who has them in hand for a while."""
+    return {"ends": await on.services.store.outbox.take(body.limit, body.lease_s, body.result_bytes)}
+
+
+async def forget_ends(on: RequestContext, body: protocol.OutboxDone) -> Answer:
+    """A broker has these."""
+    return {"gone": await on.services.store.outbox.forget(body.ends)}
+
+
 async def unset_topic(on: RequestContext, body: protocol.TopicUnset) -> Answer:
     """Unset options, by their names, or all of them."""
     allowed = OPTIONS if body.topic else SERVER_OPTIONS
@@ -276,6 +286,8 @@ REQUESTS: Final[Mapping[str, Handler]] = {
     "topics.groups": _handler(topic_groups),
     "topics.set": _handler(set_topic),
     "topics.unset": _handler(unset_topic),
+    "outbox.take": _handler(take_ends),
+    "outbox.done": _handler(forget_ends),
     "limits.list": _handler(limits.list_limits),
     "limits.set": _handler(limits.set_limit),
     "limits.unset": _handler(limits.unset_limit),

@@ -246,7 +246,7 @@ _CALLS: Final = (
     f"SELECT pulse.trigger_schedule('{_SCHEDULE}')",
     """SELECT pulse.set_limit('l', 'g', '{"concurrency": 5}'), pulse.unset_limit('l', NULL)""",
     "SELECT pulse.backoff_s('fixed:5', 1)",
-    "SELECT pulse.settle(ARRAY[pulse.uuid7()])",
+    """SELECT pulse.set_topic('t', '{"publish": true}'), pulse.settle(ARRAY[pulse.uuid7()])""",
     f"SELECT pulse.delete_schedule('{_SCHEDULE}')",
     "SELECT pulse.note('jobs.delete')",
     *(

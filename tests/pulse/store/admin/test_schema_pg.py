@@ -54,7 +54,7 @@ async def test_every_check_is_tested(connection: Sql) -> None:
     ("jobs", {"id": f"'{new_id().hex()}'"}), ("attempts", {"job_id": f"'{new_id().hex()}'"}),
     ("schedules", {"id": f"'{new_id().hex()}'"}), ("dispatch_control", {}), ("handlers", {}), ("topics", {}),
     ("schema_version", {}), ("sweep_mark", {}), ("retention_mark", {}), ("set_aside", {}), ("audit", {"id": "7"}),
-    ("epochs", {}), ("witnesses", {}), ("limits", {}), ("dependencies", {}),
+    ("epochs", {}), ("witnesses", {}), ("limits", {}), ("dependencies", {}), ("outbox", {}),
 ])  # fmt: skip
 async def test_keys_are_unique(connection: Sql, table: str, key: Columns) -> None:
     row = {**BASE[table], **key}

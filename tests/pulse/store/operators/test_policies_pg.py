@@ -79,7 +79,8 @@ _SECONDS_OR_ZERO: Final = "seconds, 0 or more, at most 1e9, are allowed"
 _WHOLE: Final = "a whole number from 1 to 10000 is allowed"
 _ANY_TOPIC: Final = 'up to 200 characters are allowed ("" for the server)'
 _OPTIONS: Final = (
-    "max_attempts, max_crashes, timeout_s, stall_s, lease_s, retention_s, retention_dead_s, ageing_s, backoff, limit"
+    "max_attempts, max_crashes, timeout_s, stall_s, lease_s, retention_s, retention_dead_s, ageing_s, backoff, limit,"
+    " publish"
 )
 
 
@@ -94,6 +95,7 @@ _OPTIONS: Final = (
     ("t", {"retention_s": -0.5}, f'retention_s of topic "t" is -0.5; {_SECONDS_OR_ZERO}'),
     ("t", {"retention_dead_s": True}, f'retention_dead_s of topic "t" is true; {_SECONDS_OR_ZERO}'),
     ("t", {"ageing_s": []}, f'ageing_s of topic "t" is []; {_SECONDS_OR_ZERO}'),
+    *(("t", {"publish": bad}, f'publish of topic "t" is {bad}; true or false is allowed') for bad in (1, 0.5)),
     ("", {"max_attempts": 3}, "max_attempts of the server is a setting of it; here timeout_s, stall_s are allowed"),
     ("x" * 201, {"max_attempts": 3}, f"topic is '{'x' * 50}'; up to 200 characters are allowed (\"\" for the server)"),
     *(
