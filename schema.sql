@@ -1540,7 +1540,7 @@ $$;
 CREATE CONSTRAINT TRIGGER sent AFTER INSERT ON pulse.signals DEFERRABLE INITIALLY DEFERRED
     FOR EACH ROW EXECUTE FUNCTION pulse.deliver_signal();
 
--- Trigger functions with their owner's rights: nobody may fire them from tables of his own.
+-- Trigger functions with their owner's rights: nobody may fire them from other tables.
 REVOKE ALL ON FUNCTION pulse.signal(uuid, text, jsonb, text), pulse.deliver_signal(), pulse.forget_linked(), pulse.join_parent() FROM PUBLIC;
 
 -- Fenced effects (ctx.transaction): a handler has its effects in a transaction of its own, and the fence is the last statement

@@ -255,7 +255,7 @@ def _classify_error(error: BaseException) -> Outcome:
 
 
 def _first_to_wake(error: BaseException) -> BaseException:
-    """Of several parts of a handler that sleep or wait at the same time, that which goes on first; else *error*."""
+    """Of several parts of a handler that sleep or wait at the same time, the one that goes on first; else *error*."""
     parts = [_first_to_wake(one) for one in _members(error)]
     asleep = [one for one in parts if isinstance(one, Asleep)]
     return min(asleep, key=lambda one: one.seconds) if parts and len(asleep) == len(parts) else error

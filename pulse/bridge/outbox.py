@@ -123,7 +123,8 @@ class Publisher:
         problems: list[str] = []
 
         async def publish(end: JobEnd) -> None:
-            subject, headers = self._subject.of(end), {}
+            subject = self._subject.of(end)
+            headers: dict[str, str] = {}
             if end.traceparent is not None:
                 headers["traceparent"] = end.traceparent
             try:

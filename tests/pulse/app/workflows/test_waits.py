@@ -166,7 +166,7 @@ async def test_two_waits_at_the_same_time() -> None:
 
 
 async def test_a_wait_that_is_cancelled_frees_its_own_number() -> None:
-    """Not that of the other one, which goes on: the next wait gets a signal of its own."""
+    """The other one keeps its number: the next wait gets a signal of its own."""
     ctx = attempt(1, None, signal(payload=1), signal(payload=2))
     look, gate = ctx.link.next_signal, threading.Event()
     calls: list[int] = []
