@@ -28,6 +28,7 @@ def refuse(_kind: type, _value: object) -> None:
 
 
 ID = b"x" * 16
+VALUE = "text or a number or true or false"
 ATTEMPT, DETAIL = "a whole number from 1 to 2,147,483,647", "text or a number or a list of 2"
 
 
@@ -59,7 +60,7 @@ def test_a_wrong_job(job: Mapping[str, object], text: str) -> None:
     (requests.LogsRequest, {"after": -1}, "after is -1; allowed is a whole number, 0 or more"),
     (requests.DrainRequest, {"all": 1}, "all is 1; allowed is true or false"),
     (requests.JobsList, {"status": 2}, "status is 2; allowed is a list of up to 100 elements or text"),
-    (requests.TopicSet, {"topic": "t", "policy": {"a": []}}, "policy[…] is wrong; allowed is text or a number or true or false"),
+    (requests.TopicSet, {"topic": "t", "policy": {"a": []}}, f"policy[…] is wrong; allowed is {VALUE}"),
     (requests.TopicSet, {"topic": "t", "policy": {1: 1}}, "a key of policy is wrong; allowed is text"),
     (requests.TopicSet, {"topic": "t", "policy": 1}, "policy is 1; allowed is a map"),
     (messages.Report, {"results": [[ID, 1]]}, "results[0] is a list of 2; allowed is a list of 3 or more"),
