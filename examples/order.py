@@ -60,7 +60,8 @@ def main(number: int, cents: int) -> None:
         job = client.submit(pulse.call(order, number, cents))
         print("paid:", pay(client, job, f"receipt {number}"))
         print("paid again:", pay(client, job, f"receipt {number}"))
-        client.signal(job, "approval", payload=True)
+        if cents >= LARGE_CENTS:  # another one may be shipped by now, and takes no more signals
+            client.signal(job, "approval", payload=True)
         print(client.result(job, str, timeout_s=60))
 
 

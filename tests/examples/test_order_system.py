@@ -86,5 +86,5 @@ def test_it_is_not_approved(whole: Whole, pool: Pool, shop: Path) -> None:
 
 
 def test_the_script(whole: Whole, pool: Pool, shop: Path) -> None:
-    made = run("examples.order", ["8", "100"], {**whole.env, "SHOP": str(shop)}, within_s=60)
+    made = run("examples.order", ["8", "120000"], {**whole.env, "SHOP": str(shop)}, within_s=60)
     assert made.stdout.splitlines() == ["paid: True", "paid again: False", "shipped"], made
