@@ -60,8 +60,9 @@ def test_a_worker_is_killed_in_the_middle(whole: Whole, pool: Pool, shop: Path) 
         assert client.result(job, str, timeout_s=60) == "shipped"
         reader.join(60)
         done = client.get(job)
-        assert [one.outcome for one in done.history] == ["snoozed", "snoozed", "crashed"]
-        assert (done.attempts, done.crashes) == (4, 1)
+        # The worker that was killed may have been sent the job in its last moment: then it was given back.
+        begun = [one.outcome for one in done.history if one.outcome != "released"]
+        assert (begun, done.crashes) == (["snoozed", "snoozed", "crashed"], 1)
     assert mail == [f"{NUMBER} is on its way\n"]
     assert (shop / "stock").read_text("utf-8") == f"{NUMBER} reserved\n{NUMBER} shipped\n"
 
