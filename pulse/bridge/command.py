@@ -6,6 +6,7 @@ import logging
 import os
 import re
 import signal
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypedDict, Unpack
 
@@ -20,10 +21,13 @@ from pulse.common.extras import require
 from pulse.system.directories import CLIENT_SOCKET
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncGenerator, Callable
+
+    import anyio
 
     from pulse.bridge.nats import NatsLogin, NatsOptions
     from pulse.bridge.outbox import SubjectTemplate
+    from pulse.client.async_client import AsyncClient
 
 _STOPS: Final = (signal.SIGTERM, signal.SIGINT)
 _ANSWER_S: Final = 10.0  # for one answer of the server; then it is asked again
@@ -236,46 +240,43 @@ def _server(socket: Path | None, connect: str | None) -> Path | str | None:
 
 
 async def _run(options: NatsOptions, jobs: BridgeOptions, server: Path | str | None) -> None:
-    import asyncio
-
-    import anyio
     import structlog
 
     from pulse.bridge.loop import Bridge
     from pulse.bridge.nats import connected
 
     log = structlog.get_logger()
-    stopping = anyio.Event()
-    async with connected(options) as broker:
-        for number in _STOPS:
-            asyncio.get_running_loop().add_signal_handler(number, stopping.set)
-        client = connect_client(server, timeout_s=_ANSWER_S)  # opened by the first request: the server may be away
-        try:
-            made = Bridge(broker, client, jobs, stopping=stopping)
-            stream, consumer = options.stream, options.consumer
-            log.info("bridge_ready", broker=options.shown, stream=stream, consumer=consumer, handler=jobs.handler)
-            await made.run()
-        finally:
-            await client.aclose()
+    async with connected(options) as broker, _until_stopped(server) as (client, stopping):
+        made = Bridge(broker, client, jobs, stopping=stopping)
+        stream, consumer = options.stream, options.consumer
+        log.info("bridge_ready", broker=options.shown, stream=stream, consumer=consumer, handler=jobs.handler)
+        await made.run()
 
 
 async def _publish(login: NatsLogin, subject: SubjectTemplate, server: Path | str | None) -> None:
-    import asyncio
-
-    import anyio
     import structlog
 
     from pulse.bridge.nats import publishing
     from pulse.bridge.outbox import Publisher
 
     log = structlog.get_logger()
+    async with publishing(login) as broker, _until_stopped(server) as (client, stopping):
+        log.info("outbox_ready", broker=login.shown, subject=subject.text)
+        await Publisher(broker, client, subject, stopping=stopping).run()
+
+
+@asynccontextmanager
+async def _until_stopped(server: Path | str | None) -> AsyncGenerator[tuple[AsyncClient, anyio.Event]]:
+    """A client, which its first request opens, since the server may be away; and an event: a signal has come."""
+    import asyncio
+
+    import anyio
+
     stopping = anyio.Event()
-    async with publishing(login) as broker:
-        for number in _STOPS:
-            asyncio.get_running_loop().add_signal_handler(number, stopping.set)
-        client = connect_client(server, timeout_s=_ANSWER_S)  # opened by the first request: the server may be away
-        try:
-            log.info("outbox_ready", broker=login.shown, subject=subject.text)
-            await Publisher(broker, client, subject, stopping=stopping).run()
-        finally:
-            await client.aclose()
+    for number in _STOPS:
+        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+    client = connect_client(server, timeout_s=_ANSWER_S)
+    try:
+        yield client, stopping
+    finally:
+        await client.aclose()

@@ -12,7 +12,7 @@ import msgspec
 
 from pulse.app.call import Call
 from pulse.bridge.broker import BrokerMessage
-from pulse.cli.args_input import check_args
+from pulse.cli.args_input import decoded_args
 from pulse.client.requests import NewJob
 from pulse.common.json_text import NotStorableError, dumps
 from pulse.errors import BadRequestError
@@ -49,7 +49,7 @@ def job_of(message: BrokerMessage, options: BridgeOptions) -> NewJob:
     Raises:
         BadRequestError: It is not a JSON object that can be the args of a job.
     """
-    args = _json_of(_as_message(message)) if options.as_message else _text_of(message.data)
+    args = _json_of(_as_message(message)) if options.as_message else decoded_args(message.data)
     return _job(options.handler, message.key, args, message, topic=options.topic)
 
 
@@ -65,16 +65,6 @@ def _job(handler: str, key: str, args: str, message: BrokerMessage, topic: str |
     with suppress(msgspec.ValidationError):  # it has none, or a malformed one, which is no reason to refuse the message
         job["traceparent"] = msgspec.convert(message.headers.get(_TRACE_PARENT), TraceParent)
     return job
-
-
-def _text_of(data: bytes) -> str:
-    """Not parsed, so that no digit of a number is lost."""
-    try:
-        text = data.decode()
-    except UnicodeDecodeError:
-        raise BadRequestError("args are not UTF-8 text") from None
-    check_args(text)
-    return text
 
 
 def _as_message(message: BrokerMessage) -> dict[str, object]:

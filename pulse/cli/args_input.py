@@ -46,6 +46,27 @@ def check_payload(text: str) -> None:
     _value_of(text, "the payload is")
 
 
+def decoded_args(data: bytes) -> str:
+    """The text of *data*, which can be the args of a job; raises as ``check_args`` does."""
+    text = _decoded(data, "args are")
+    check_args(text)
+    return text
+
+
+def decoded_payload(data: bytes) -> str:
+    """The text of *data*, which can be the payload of a signal; raises as ``check_payload`` does."""
+    text = _decoded(data, "the payload is")
+    check_payload(text)
+    return text
+
+
+def _decoded(data: bytes, what: str) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        raise BadRequestError(f"{what} not UTF-8 text") from None
+
+
 def _value_of(text: str, what: str) -> object:
     try:
         text.encode()

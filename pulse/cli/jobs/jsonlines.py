@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from pulse.cli.args_input import check_args
+from pulse.cli.args_input import decoded_args
 from pulse.errors import BadRequestError, PulseError
 
 MOST_JOBS: Final = 1000  # one statement inserts them in about 20 ms: progress moves, and nothing waits behind it
@@ -58,7 +58,7 @@ def batches(
                 yield LineBatch(first, number - 1, batch)
                 first, size, batch = number, 0, []
             try:
-                batch.append(_checked(text))
+                batch.append(decoded_args(text))
             except BadRequestError as error:
                 if batch:
                     yield LineBatch(first, number - 1, batch)
@@ -66,15 +66,6 @@ def batches(
             size += len(text)
         if batch:
             yield LineBatch(first, number, batch)
-
-
-def _checked(line: bytes) -> str:
-    try:
-        text = line.decode()
-    except UnicodeDecodeError:
-        raise BadRequestError("args are not UTF-8 text") from None
-    check_args(text)
-    return text
 
 
 def _whole_lines(chunks: Iterable[bytes]) -> Iterator[list[bytes]]:

@@ -8,7 +8,7 @@ from uuid import UUID, uuid4
 
 import click
 
-from pulse.cli.args_input import check_payload
+from pulse.cli.args_input import decoded_payload
 from pulse.cli.lazy import examples
 from pulse.cli.lookup import IdWord, job_of
 from pulse.cli.options import JOB, PAYLOAD, SIGNAL, SIGNAL_KEY
@@ -58,9 +58,4 @@ def _piped() -> str:
     given = sys.stdin.buffer.read(_MAX_READ_BYTES + 1)
     if len(given) > _MAX_READ_BYTES:
         raise BadRequestError(f"the payload has more than {_MAX_READ_BYTES} bytes")
-    try:
-        text = given.decode()
-    except UnicodeDecodeError:
-        raise BadRequestError("the payload is not UTF-8 text") from None
-    check_payload(text)
-    return text
+    return decoded_payload(given)
