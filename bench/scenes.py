@@ -17,6 +17,7 @@ from bench.shared import shared
 from bench.stability import stability
 from bench.stage import Stage
 from bench.two import two
+from bench.waits import waits
 from bench.workers import workers
 
 
@@ -41,6 +42,7 @@ class Scene:
 SCENES: Final[Mapping[str, Scene]] = {
     "drain": Scene("no-op jobs that wait are done", drain.drain, default=True),
     "cpu": Scene("CPU of each process per job, meanwhile", drain.cpu, default=True),
+    "waits": Scene("which process works, and which waits, in a drain and in a steady state", waits, once=True),
     "submit": Scene("jobs into the queue, through the socket and by SQL", drain.submits, default=True),
     "steady": Scene("a producer beside it keeps jobs waiting", flow.steady, default=True),
     "pinned": Scene("the same while a session holds a snapshot", flow.pinned, default=True),

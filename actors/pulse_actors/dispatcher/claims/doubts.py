@@ -40,7 +40,9 @@ class InDoubtClaims:
         self._registry = registry
         self._signal = signal
         self._deadlines = deadlines
-        self._lock = anyio.Lock()  # held while jobs are between the database and the registry
+        # Held while jobs are between the database and the registry. Taken at once if it is free: else each claim would
+        # wait for all that the dispatcher has to do meanwhile, and PostgreSQL for the claim.
+        self._lock = anyio.Lock(fast_acquire=True)
         self._in_doubt: set[str] = set()  # workers of a claim whose answer was lost: it may have taken jobs for them
         self._doubted: set[str] = set()  # the claim of an earlier dispatcher may have
 

@@ -50,7 +50,8 @@ class Batcher(Generic[T]):
     async def run(self) -> None:
         """Handle batches until cancelled."""
         while True:
-            await self._arrived.wait()
+            if not self._items:  # else at once: waiting lets others go first even if the event is set
+                await self._arrived.wait()
             await self._handle(self._take())
             if not self._items:
                 self._arrived = anyio.Event()
