@@ -12,7 +12,7 @@ import msgspec
 
 from pulse.app.call import Call
 from pulse.bridge.broker import BrokerMessage
-from pulse.cli.args_input import decoded_args
+from pulse.ops.json_input import decoded_args
 from pulse.client.requests import NewJob
 from pulse.common.json_text import NotStorableError, dumps
 from pulse.errors import BadRequestError

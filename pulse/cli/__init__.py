@@ -2,7 +2,6 @@
 The command line: a module per command; it shows what the client returns, and contains no SQL.
 
 - admin: commands for the administrator: migrate, check, doctor, passwd, ui, metrics, completion
-- args_input: reads a job's args as a person types them
 - control: commands that change the running system: dispatch, topics, schedules
 - ctl: the group `pulse ctl`, and the options that its commands share
 - jobs: commands about jobs: submit, list, get, why, cancel, retry, change

@@ -163,7 +163,7 @@ class JsonParam(StrType):
 
     def convert(self, value: str, param: Parameter | None, ctx: Context | None) -> str:
         """The text itself; ``-`` is left to the command."""
-        from pulse.cli.args_input import check_args, check_payload
+        from pulse.ops.json_input import check_args, check_payload
 
         if value != "-":
             try:

@@ -77,7 +77,7 @@ def test_a_signal_is_sent(visit: Callable[..., Page], client: pulse.Client, pict
     check_looks(page, picture, "97-signal", f"/jobs/{job}/signal")
     page.fill("[name=payload]", "{")
     page.click("text=Yes, send it")
-    assert "the payload must be JSON" in page.locator("[role=alert]").inner_text()
+    assert "the payload is not JSON" in page.locator("[role=alert]").inner_text()
     page.fill("[name=payload]", '{"receipt": 18}')
     page.click("text=Yes, send it")
     page.locator(".flash", has_text="Signal “payment” is sent").first.wait_for()

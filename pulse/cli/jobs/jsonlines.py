@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from pulse.cli.args_input import decoded_args
+from pulse.ops.json_input import decoded_args
 from pulse.errors import BadRequestError, PulseError
 
 MOST_JOBS: Final = 1000  # one statement inserts them in about 20 ms: progress moves, and nothing waits behind it

@@ -8,7 +8,7 @@ from uuid import UUID, uuid4
 
 import click
 
-from pulse.cli.args_input import decoded_payload
+from pulse.ops.json_input import decoded_payload
 from pulse.cli.lazy import examples
 from pulse.cli.lookup import IdWord, job_of
 from pulse.cli.options import JOB, PAYLOAD, SIGNAL, SIGNAL_KEY

@@ -36,10 +36,10 @@ FROM (VALUES
     ('constraint', 'handlers', 'handlers_topic_check'),
     ('constraint', 'hosts', 'hosts_pkey'),
     ('constraint', 'jobs', 'jobs_args'), ('constraint', 'jobs', 'jobs_attempts'), ('constraint', 'jobs', 'jobs_claimed'),
-    ('constraint', 'jobs', 'jobs_crashes'), ('constraint', 'jobs', 'jobs_dead_letter_reason'), ('constraint', 'jobs', 'jobs_expires_at'),
+    ('constraint', 'jobs', 'jobs_crashes'), ('constraint', 'jobs', 'jobs_dead_letter_reason'),
     ('constraint', 'jobs', 'jobs_finished'), ('constraint', 'jobs', 'jobs_lease'), ('constraint', 'jobs', 'jobs_max_attempts'),
-    ('constraint', 'jobs', 'jobs_name'), ('constraint', 'jobs', 'jobs_next_run_at'), ('constraint', 'jobs', 'jobs_pkey'),
-    ('constraint', 'jobs', 'jobs_priority'), ('constraint', 'jobs', 'jobs_ran_by'), ('constraint', 'jobs', 'jobs_timeout'), ('constraint', 'jobs', 'jobs_topic'),
+    ('constraint', 'jobs', 'jobs_name'), ('constraint', 'jobs', 'jobs_pkey'),
+    ('constraint', 'jobs', 'jobs_priority'), ('constraint', 'jobs', 'jobs_ran_by'), ('constraint', 'jobs', 'jobs_time'), ('constraint', 'jobs', 'jobs_timeout'), ('constraint', 'jobs', 'jobs_topic'),
     ('constraint', 'limits', 'limits_burst'), ('constraint', 'limits', 'limits_burst_check'), ('constraint', 'limits', 'limits_concurrency_check'),
     ('constraint', 'limits', 'limits_group_key_check'), ('constraint', 'limits', 'limits_name_check'), ('constraint', 'limits', 'limits_pkey'),
     ('constraint', 'limits', 'limits_rate_check'), ('constraint', 'limits', 'limits_sequence'), ('constraint', 'limits', 'limits_sequence_check'),
@@ -96,7 +96,9 @@ FROM (VALUES
     ('function', 'trigger_schedule', 'trigger_schedule'), ('function', 'update_schedule', 'update_schedule'),
     ('function', 'uuid7', 'uuid7')) AS g(kind, home, name)
 LEFT JOIN pg_catalog.pg_constraint c
-    ON g.kind = 'constraint' AND c.conname = g.name AND c.conrelid = to_regclass('pulse.' || g.home)
+    ON g.kind = 'constraint' AND c.conname = g.name AND (c.conrelid = to_regclass('pulse.' || g.home) OR EXISTS (  -- or of a column's domain
+        SELECT FROM pg_catalog.pg_attribute a
+        WHERE a.attrelid = to_regclass('pulse.' || g.home) AND a.atttypid = c.contypid AND NOT a.attisdropped))
 LEFT JOIN pg_catalog.pg_index i
     ON i.indexrelid = CASE WHEN g.kind = 'index' THEN to_regclass('pulse.' || g.name)::oid ELSE c.conindid END
 LEFT JOIN pg_catalog.pg_trigger t ON g.kind = 'trigger' AND t.tgname = g.name AND t.tgrelid = to_regclass('pulse.' || g.home)

@@ -9,8 +9,8 @@ from uuid import UUID, uuid4
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 
-from pulse.common import json_text
-from pulse.errors import BadRequestError, PulseError
+from pulse.errors import PulseError
+from pulse.ops.json_input import decoded_payload
 from pulse.protocol import answers
 from pulse.protocol.answers import JobInfo
 from pulse.protocol.workflows import SignalAnswer
@@ -73,10 +73,5 @@ async def hook(request: Request) -> Response:
 
 
 def _payload(text: bytes) -> str:
-    """*text* as JSON text that can be stored; nothing at all is null."""
-    try:
-        given = text.decode().strip() or "null"
-        json_text.dumps(json_text.loads(given))
-    except (ValueError, RecursionError) as error:
-        raise BadRequestError(f"the payload must be JSON: {error}") from None
-    return given
+    """The payload that it is; nothing at all is null."""
+    return decoded_payload(text.strip() or b"null")

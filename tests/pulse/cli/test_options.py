@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulse.cli import options
-from pulse.cli.args_input import check_args
+from pulse.ops.json_input import check_args
 from pulse.cli.jobs import filters
 from pulse.cli.jobs.jsonlines import BadLineError, LineBatch, batches
 from pulse.common.duration import ABOVE_ZERO, ZERO_OR_MORE

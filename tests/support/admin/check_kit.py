@@ -139,8 +139,9 @@ guards | jobs_lease | constraint of pulse.jobs is missing | ALTER TABLE pulse.jo
 guards | idx_jobs_claim | index of pulse.jobs is missing | DROP INDEX pulse.idx_jobs_claim
 guards | attempts_pkey | missing | ALTER TABLE pulse.attempts DROP CONSTRAINT attempts_pkey
 guards | jobs_args | not valid |
-    ALTER TABLE pulse.jobs DROP CONSTRAINT jobs_args;ALTER TABLE pulse.jobs ADD CONSTRAINT jobs_args CHECK
-    (jsonb_typeof(args) = 'object') NOT VALID
+    ALTER DOMAIN pulse.job_args DROP CONSTRAINT jobs_args;ALTER DOMAIN pulse.job_args ADD CONSTRAINT jobs_args CHECK
+    (jsonb_typeof(VALUE) = 'object') NOT VALID
+guards | jobs_timeout | missing | ALTER TABLE pulse.jobs ALTER timeout_s TYPE float8
 guards | idx_jobs_running | not valid |
     UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'pulse.idx_jobs_running'::regclass
 guards | topics_changed | trigger of pulse.topics is missing | DROP TRIGGER topics_changed ON pulse.topics

@@ -192,8 +192,9 @@ async def test_claim_reads_a_range_of_its_index(planned: Planned, name: str, mod
     for lock in locks:
         [jobs] = scans_of_jobs(lock)
         assert (jobs["Node Type"], jobs["Index Name"]) == ("Index Scan", "idx_jobs_claim")
+        range_of_index = jobs["Index Cond"].replace("(next_run_at)::timestamp with time zone", "next_run_at")
         for condition in ("topic =", "priority =", "next_run_at <=", "next_run_at >="):
-            assert f"({condition}" in jobs["Index Cond"], jobs["Index Cond"]
+            assert f"({condition}" in range_of_index, range_of_index
         assert "next_run_at" not in jobs["Filter"]  # the status, for when the row has changed meanwhile
         assert "Sort" not in {node["Node Type"] for node in nodes(lock)}
     [row] = [node for node in scans_of_jobs(plan) if node["Index Name"] == "jobs_pkey"]
