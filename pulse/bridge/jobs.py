@@ -12,10 +12,10 @@ import msgspec
 
 from pulse.app.call import Call
 from pulse.bridge.broker import BrokerMessage
-from pulse.ops.json_input import decoded_args
 from pulse.client.requests import NewJob
 from pulse.common.json_text import NotStorableError, dumps
 from pulse.errors import BadRequestError
+from pulse.ops.json_input import decoded_args
 from pulse.protocol.fields import TraceParent
 
 BRIDGED: Final = UUID("597269a2-6cd4-4130-b35d-a6cefb25dcf5")  # never changes: the ids of all bridged jobs come from it

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from pulse.ops.json_input import decoded_args
 from pulse.errors import BadRequestError, PulseError
+from pulse.ops.json_input import decoded_args
 
 MOST_JOBS: Final = 1000  # one statement inserts them in about 20 ms: progress moves, and nothing waits behind it
 MOST_BYTES: Final = 1024 * 1024  # an eighth of a frame; a job that is larger goes alone

@@ -8,7 +8,6 @@ from uuid import UUID, uuid4
 
 import click
 
-from pulse.ops.json_input import decoded_payload
 from pulse.cli.lazy import examples
 from pulse.cli.lookup import IdWord, job_of
 from pulse.cli.options import JOB, PAYLOAD, SIGNAL, SIGNAL_KEY
@@ -16,6 +15,7 @@ from pulse.cli.output.render import write_document
 from pulse.cli.server import current_server
 from pulse.common.text import shell_word
 from pulse.errors import BadRequestError
+from pulse.ops.json_input import decoded_payload
 from pulse.protocol.answers import read
 from pulse.protocol.workflows import SignalAnswer
 

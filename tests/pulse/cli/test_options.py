@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulse.cli import options
-from pulse.ops.json_input import check_args
 from pulse.cli.jobs import filters
 from pulse.cli.jobs.jsonlines import BadLineError, LineBatch, batches
 from pulse.common.duration import ABOVE_ZERO, ZERO_OR_MORE
 from pulse.errors import BadRequestError
 from pulse.job import Status
+from pulse.ops.json_input import check_args
 
 ID = "0190163d-8694-739b-aea5-966c26f8ad91"
 

@@ -57,8 +57,8 @@ async def examine(connection: Sql, name: str, grace_s: float = 60.0) -> CheckRes
 
 async def unguarded(connection: Sql) -> None:
     found = await connection.fetch(
-        "SELECT CASE WHEN conrelid = 0 THEN format('DOMAIN %s', contypid::regtype) ELSE 'TABLE pulse.jobs' END, conname "
-        "FROM pg_constraint WHERE conname LIKE 'jobs%' AND contype = 'c' AND connamespace = 'pulse'::regnamespace"
+        "SELECT CASE WHEN conrelid = 0 THEN format('DOMAIN %s', contypid::regtype) ELSE 'TABLE pulse.jobs' END, conname"
+        " FROM pg_constraint WHERE conname LIKE 'jobs%' AND contype = 'c' AND connamespace = 'pulse'::regnamespace"
     )
     for home, name in found:
         await connection.execute(f"ALTER {home} DROP CONSTRAINT {name}")
