@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
+from collections.abc import AsyncGenerator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -34,6 +35,14 @@ def context(store: Store, connection: Sql) -> RequestContext:
     return RequestContext(Lobby(store, connection).services())
 
 
+@pytest.fixture
+async def args_are_read(connection: Sql) -> AsyncGenerator[None]:
+    """Each write reads the args, as a trigger of the owner's may."""
+    await connection.execute("ALTER TABLE pulse.jobs ADD CONSTRAINT args_are_read CHECK (args::text <> '') NOT VALID")
+    yield
+    await connection.execute("ALTER TABLE pulse.jobs DROP CONSTRAINT args_are_read")
+
+
 async def corrupt(connection: Sql, status: str = "PENDING", **columns: Any) -> bytes:
     """A job whose args are gone, as on a bad disk: their TOAST rows are deleted."""
     job = await forge(connection, status, args=json.dumps({"text": secrets.token_hex(20_000)}), **columns)
@@ -57,6 +66,13 @@ async def reasons(context: RequestContext, job: bytes) -> Any:
     return (await why_job(context, ById(job)))["reasons"]
 
 
+@pytest.mark.parametrize("status", ["PENDING", "RETRYING", "RUNNING"])
+async def test_what_cannot_be_read_can_be_canceled(context: RequestContext, connection: Sql, status: str) -> None:
+    job = await corrupt(connection, status)
+    assert await cancel_jobs(context, JobsWithDependents([job])) == {"done": [job], "refused": []}
+
+
+@pytest.mark.usefixtures("args_are_read")
 @pytest.mark.parametrize("status", ["PENDING", "RETRYING", "RUNNING"])
 async def test_what_cannot_be_canceled_is_set_aside(context: RequestContext, connection: Sql, status: str) -> None:
     """Others of the same request are canceled; the answer, the audit and `why` name this one, and the reason."""
@@ -83,6 +99,7 @@ async def test_what_cannot_be_canceled_is_set_aside(context: RequestContext, con
     assert "again" not in reason["text"]
 
 
+@pytest.mark.usefixtures("args_are_read")
 async def test_what_is_set_aside_by_itself_is_tried_again(context: RequestContext, connection: Sql) -> None:
     """`why` says so; an operator's cancel ends that."""
     job = await corrupt(connection)
