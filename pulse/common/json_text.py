@@ -63,8 +63,9 @@ def loads(text: str, *, long_integers: bool = True) -> JsonValue:
 
     Args:
         text: The text.
-        long_integers: Whether integers of more than 4300 digits are read, which int() refuses. SQL can store them (1e5000), and one
-            job must not make a page of jobs unreadable; but reading a megabyte of them takes a fifth of a second.
+        long_integers: Whether integers of more than 4300 digits are read, which int() refuses. SQL can store them
+            (1e5000), and one job must not make a page of jobs unreadable; but a megabyte of them takes a fifth of a
+            second.
 
     Raises:
         ValueError: It is not JSON.

@@ -216,8 +216,7 @@ def outbox(rows: Sequence[Row], _grace_s: float) -> Finding:
     """Ends of jobs that no broker has got for ten minutes."""
     idle = [_unpublished(row) + ", and nothing publishes them" for row in rows if not row["is_taken"]]
     taken = [_unpublished(row) + ", though something publishes them" for row in rows if row["is_taken"]]
-    topic = rows[0]["topic"] if rows else "TOPIC"
-    quoted = "'" + topic.replace("'", "''") + "'"
+    topic = shell_word(rows[0]["topic"]) if rows else "TOPIC"
     return verdict_of(
         "outbox",
         list(list_some(idle)),
@@ -225,8 +224,7 @@ def outbox(rows: Sequence[Row], _grace_s: float) -> Finding:
         "no end of a job waits for a broker",
         *(["pulse bridge nats-outbox"] if idle else []),
         *(["Its log says why, as outbox_publish_failed: it is behind, or the broker refuses them."] if taken else []),
-        f"If nobody wants them: pulse ctl topics set {shell_word(topic)} --no-publish; what is there is deleted by "
-        f"DELETE FROM pulse.outbox WHERE topic = {quoted};",
+        f"If nobody wants them: pulse ctl topics set {topic} --no-publish; then delete the topic's rows of pulse.outbox.",
     )
 
 

@@ -62,7 +62,7 @@ def test_on_a_real_system(server: Postgres, tmp_path: Path) -> None:
         asked = submitted("asks")
         whole.rows("SELECT pulse.signal($1, 'number', '-1e5000')", asked)
         stepped = submitted("steps", f'{{"path": "{tmp_path / "again"}"}}')
-        sql = "UPDATE pulse.jobs SET checkpoint = '{\"$steps\": {\"touch\": 1e5000}, \"checkpoint\": null}' WHERE id = $1"
+        sql = 'UPDATE pulse.jobs SET checkpoint = \'{"$steps": {"touch": 1e5000}, "checkpoint": null}\' WHERE id = $1'
         whole.rows(sql, stepped)
         done = "UPDATE pulse.jobs SET status = 'COMPLETED', completed_at = now(), result = '1e5000' WHERE id = $1"
         whole.rows(done, parent)

@@ -266,7 +266,9 @@ async def test_how_many_wait(store: Store, connection: Sql) -> None:
     assert (await store.depths.read(9, [])).ends_oldest_s is None
     for _ in range(5):
         await cancel(connection, await order(connection))
-    await connection.execute("UPDATE pulse.outbox SET ended_at = $1 WHERE job_id = (SELECT min(job_id::text)::uuid FROM pulse.outbox)", NOW)
+    await connection.execute(
+        "UPDATE pulse.outbox SET ended_at = $1 WHERE job_id = (SELECT min(job_id::text)::uuid FROM pulse.outbox)", NOW
+    )
     for found in (await store.depths.count(9, now=at(30.0)), await store.depths.sample(9, [], now=at(30.0))):
         assert found is not None
         assert (found.ends, found.ends_oldest_s) == (5, 30.0)
