@@ -224,7 +224,7 @@ def outbox(rows: Sequence[Row], _grace_s: float) -> Finding:
         "no end of a job waits for a broker",
         *(["pulse bridge nats-outbox"] if idle else []),
         *(["Its log says why, as outbox_publish_failed: it is behind, or the broker refuses them."] if taken else []),
-        f"If nobody wants them: pulse ctl topics set {topic} --no-publish; then delete the topic's rows of pulse.outbox.",
+        f"If nobody wants them: pulse ctl topics set {topic} --no-publish, then delete its rows in pulse.outbox.",
     )
 
 

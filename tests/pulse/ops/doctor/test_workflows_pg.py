@@ -113,17 +113,17 @@ async def test_ends_that_no_broker_gets(patient: Patient) -> None:
     """For ten minutes: wrong if nobody has taken them for a minute; a warning if somebody has."""
     await patient.sql.execute(END, "young", 590, DAY_S)
     assert (await patient.found())["outbox"].state is State.OK
-    for row in (("it's", 1200, 70), ("it's", 610, DAY_S), ("taken", 1000, DAY_S), ("taken", 700, -20)):
+    for row in (("an order", 1200, 70), ("an order", 610, DAY_S), ("taken", 1000, DAY_S), ("taken", 700, -20)):
         await patient.sql.execute(END, *row)
     found = (await patient.found())["outbox"]
     assert (found.state, said(found)) == (
         State.WRONG,
-        """topic "it's": 2 ends of jobs in the outbox, the oldest for 20 min, and nothing publishes them
+        """topic 'an order': 2 ends of jobs in the outbox, the oldest for 20 min, and nothing publishes them
 topic 'taken': 2 ends of jobs in the outbox, the oldest for 16 min, though something publishes them""",
     )
     assert found.advice[0] == "pulse bridge nats-outbox"
-    assert 'topics set "it\'s" --no-publish' in found.advice[-1]
-    await patient.sql.execute("DELETE FROM pulse.outbox WHERE topic = 'it''s'")
+    assert "topics set 'an order' --no-publish" in found.advice[-1]
+    await patient.sql.execute("DELETE FROM pulse.outbox WHERE topic = 'an order'")
     found = (await patient.found())["outbox"]
     assert (found.state, len(found.advice)) == (State.WARNING, 2)
     assert "outbox_publish_failed" in found.advice[0]
