@@ -62,8 +62,9 @@ def test_on_a_real_system(server: Postgres, tmp_path: Path) -> None:
         asked = submitted("asks")
         whole.rows("SELECT pulse.signal($1, 'number', '-1e5000')", asked)
         stepped = submitted("steps", f'{{"path": "{tmp_path / "again"}"}}')
-        sql = 'UPDATE pulse.jobs SET checkpoint = \'{"$steps": {"touch": 1e5000}, "checkpoint": null}\' WHERE id = $1'
-        whole.rows(sql, stepped)
+        kept = '{"$steps": {"touch": 1e5000}, "checkpoint": null}'
+        sql = "UPDATE pulse.jobs SET attempts = 1, uncharged = 1, checkpoint = $2::text::jsonb WHERE id = $1"
+        whole.rows(sql, stepped, kept)
         done = "UPDATE pulse.jobs SET status = 'COMPLETED', completed_at = now(), result = '1e5000' WHERE id = $1"
         whole.rows(done, parent)
         whole.rows("SELECT pulse.settle(ARRAY[$1::uuid])", parent)

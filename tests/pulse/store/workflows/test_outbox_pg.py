@@ -266,13 +266,14 @@ async def test_how_many_wait(store: Store, connection: Sql) -> None:
     assert (await store.depths.read(9, [])).ends_oldest_s is None
     for _ in range(5):
         await cancel(connection, await order(connection))
-    await connection.execute(
-        "UPDATE pulse.outbox SET ended_at = $1 WHERE job_id = (SELECT min(job_id::text)::uuid FROM pulse.outbox)", NOW
-    )
+    later = "(SELECT count(*) FROM pulse.outbox p WHERE p.job_id < o.job_id) * interval '1 second'"
+    await connection.execute(f"UPDATE pulse.outbox o SET ended_at = $1::timestamptz + {later}", NOW)
     for found in (await store.depths.count(9, now=at(30.0)), await store.depths.sample(9, [], now=at(30.0))):
         assert found is not None
         assert (found.ends, found.ends_oldest_s) == (5, 30.0)
     sql = STATEMENTS["count_ends"].sql
+    await connection.execute("SELECT pg_stat_force_next_flush()")
+    await connection.execute("SELECT pg_stat_reset_single_table_counters('pulse.outbox'::regclass)")
     assert await connection.fetchval(sql, 3, None) == 3
     await connection.execute("ANALYZE pulse.outbox")
     assert [await connection.fetchval(sql, most, None) for most in (3, 6)] == [5, 5]
