@@ -147,7 +147,8 @@ def _natural(digits: str) -> int:
     if len(digits) <= _PART:
         return int(digits)
     half = len(digits) // 2  # halves take a third of the time of parts one after the other
-    return _natural(digits[:-half]) * 10**half + _natural(digits[-half:])
+    ten_to_half: int = 10**half
+    return _natural(digits[:-half]) * ten_to_half + _natural(digits[-half:])
 
 
 def _is_unicode(text: str) -> bool:

@@ -186,12 +186,11 @@ class MemoryQueue:
             NotFoundError: A job that one is to wait for is not there.
         """
         before = dict(self._jobs), [(job, job.info) for job in self._jobs.values()]
-        ids: list[bytes] = []
-        stored_as: dict[bytes, bytes] = {}  # which job has the unique key of one of these
+        ids, stored_as = list[bytes](), dict[bytes, bytes]()  # by its own id, which job has the unique key of each
         try:
             for one in jobs:
                 new = self._made(one)
-                after = None if one.after is None else [stored_as.get(parent, parent) for parent in one.after]
+                after = [stored_as.get(parent, parent) for parent in one.after or ()]
                 ids.append(self._add(new, replace(one, after=after)))
                 stored_as[new.info.id] = ids[-1]
             return ids

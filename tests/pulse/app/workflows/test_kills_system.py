@@ -1,4 +1,4 @@
-"""Whoever is killed in a step: it runs again unless the server has its result, and what has finished never does."""
+"""Kills within a step: it runs again unless the server has its result, and what has finished never does."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def effects(path: Path) -> list[str]:
     return path.read_text().split() if path.exists() else []
 
 
-@app.handler("plain", topic="plain")
+@app.handler("plain", topic="plain", isolate=True)
 def plain(path: str, at: int, ctx: pulse.Context) -> list[str]:
     fuse = Fuse(Path(f"{path}.killed"), at)
     sys.settrace(fuse)
@@ -88,7 +88,7 @@ def plain(path: str, at: int, ctx: pulse.Context) -> list[str]:
     return [charged, ctx.step("mail", effect, path, "mail")]
 
 
-@app.handler("awaits", topic="awaits")
+@app.handler("awaits", topic="awaits", isolate=True)
 async def awaits(path: str, at: int, ctx: pulse.Context) -> list[str]:
     fuse = Fuse(Path(f"{path}.killed"), at)
     sys.settrace(fuse)

@@ -32,7 +32,7 @@ def returns(number: int) -> int:
 
 @app.handler("adds_up")
 def adds_up(ctx: pulse.Context) -> list[int]:
-    return [parent.result.bit_length() for parent in ctx.parents()]
+    return [parent.result_as(int).bit_length() for parent in ctx.parents()]
 
 
 @app.handler("asks")
