@@ -28,7 +28,8 @@ async def waits(
 ) -> Any:  # fmt: skip
     """A job that waits for *parents*, submitted so long ago."""
     job = await patient.sql.fetchval(SUBMIT, name, topic, list(parents) or None, group, priority, delay_s)
-    sql = "UPDATE pulse.jobs SET submitted_at = submitted_at - $2::int * interval '1 s' WHERE id = $1"
+    ago = "$2::int * interval '1 s'"
+    sql = f"UPDATE pulse.jobs SET submitted_at = submitted_at - {ago}, run_after = run_after - {ago} WHERE id = $1"
     await patient.sql.execute(sql, job, age_s)
     return job
 
