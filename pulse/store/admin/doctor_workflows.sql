@@ -59,7 +59,7 @@ FROM waits w
 WHERE w.since < clock_timestamp() - interval '1 day' AND (
     SELECT p.id FROM pulse.dependencies d
     CROSS JOIN LATERAL (SELECT p.* FROM pulse.jobs p WHERE p.id = d.parent_id LIMIT 1) AS p
-    WHERE d.child_id = w.id AND w.signal IS NULL AND NOT d.is_over AND p.completed_at IS NULL
+    WHERE d.child_id = w.id AND NOT d.is_over AND p.completed_at IS NULL
       AND greatest(p.next_run_at, p.run_after) > clock_timestamp() LIMIT 1) IS NULL
 GROUP BY w.topic, w.name, w.signal ORDER BY 5 DESC, w.topic, w.name LIMIT 100;
 
