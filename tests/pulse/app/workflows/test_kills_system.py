@@ -112,7 +112,7 @@ def gated(path: str, gate: str, ctx: pulse.Context) -> list[Any]:
         return "paid"
 
     paid = ctx.step("charge", charge)
-    return [paid, effect(path, "then"), ctx.attempt]
+    return [paid, effect(path, "then"), ctx.attempt, ctx.previous is not None and "charge" in ctx.previous.steps]
 
 
 @pytest.fixture(scope="module")
@@ -138,15 +138,10 @@ def _writes(whole: Whole) -> list[int]:
     return [row["pid"] for row in whole.rows(WRITES)]
 
 
-@pytest.mark.parametrize(("killed", "is_written", "charges"), [
-    ({"worker"}, True, 1), ({"dispatcher"}, True, 1), ({"dispatcher"}, False, 1), ({"worker", "dispatcher"}, True, 1),
-    ({"worker", "dispatcher"}, False, 2),
-], ids=str)  # fmt: skip
-def test_killed_while_the_result_is_written(
-    whole: Whole, tmp_path: Path, killed: set[str], is_written: bool, charges: int
-) -> None:
-    """The step has had its effect, and nobody has heard yet whether the database has its result."""
-    path, gate = tmp_path / "effects", tmp_path / "gate"
+def _scene(whole: Whole, directory: Path, killed: str, *, is_written: bool) -> bool:
+    """Kill them while the database is about to write; whether the second attempt had the result."""
+    path, gate = directory / "effects", directory / "gate"
+    directory.mkdir()
     jobs = whole.jobs()
     job = jobs.submit("gated", {"path": str(path), "gate": str(gate)})
     worker = int(until(lambda: Path(f"{path}.pid").exists() and Path(f"{path}.pid").read_text(), "the step runs"))
@@ -155,13 +150,28 @@ def test_killed_while_the_result_is_written(
         gate.touch()
         writers = until(lambda: _writes(whole), "the result is on its way", WITHIN_S)
         for who, pid in (("dispatcher", dispatcher), ("worker", worker)):
-            if who in killed:
+            if killed in {who, "both"}:
                 os.kill(pid, signal.SIGKILL)
         if not is_written:
             whole.rows("SELECT pg_terminate_backend(pid) FROM unnest($1::int[]) AS pid", writers)
-    done = jobs.wait(job, within_s=WITHIN_S)
-    assert effects(path) == ["charge"] * charges + ["then"]
-    assert done.result == ["paid", "THEN", 2 if "worker" in killed else 1]
+    paid, then, attempt, had = jobs.wait(job, within_s=WITHIN_S).result_as(list[Any])
+    assert (paid, then, attempt) == ("paid", "THEN", 1 if killed == "dispatcher" else 2)
+    assert effects(path) == ["charge"] * (1 if attempt == 1 or had else 2) + ["then"]
+    return bool(had)
+
+
+@pytest.mark.parametrize(("killed", "is_written"), [
+    ("worker", True), ("dispatcher", True), ("dispatcher", False), ("both", True), ("both", False),
+])  # fmt: skip
+def test_killed_while_the_result_is_written(whole: Whole, tmp_path: Path, killed: str, is_written: bool) -> None:
+    """
+    The step has had its effect, and nobody has heard yet whether the database has its result.
+
+    Again, if the machine was so slow that the statement gave up its wait for the row: then nothing was written.
+    """
+    wanted = killed != "dispatcher" and is_written
+    found = (_scene(whole, tmp_path / str(number), killed, is_written=is_written) for number in range(3))
+    assert any(had == wanted for had in found)
 
 
 @pytest.mark.rest
