@@ -94,3 +94,10 @@ async def batch(jobs: list[pulse.BatchJob[dict[str, Any]]]) -> None:
 async def stamp(submitted_s: float) -> float:
     """Seconds since the submit call began, on the clock that all processes of a machine share."""
     return time.monotonic() - submitted_s
+
+
+@app.handler("told")
+async def told(number: int, pad: str, ctx: pulse.Context) -> float:  # noqa: ARG001 - they only travel
+    """When it goes on behind its wait, on that clock."""
+    await ctx.wait_for("go")
+    return time.monotonic()

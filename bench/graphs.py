@@ -1,4 +1,4 @@
-"""The scene `graphs`: what jobs cost that wait for others, and how soon they start."""
+"""The scene `graphs`: what jobs cost that wait for others or for signals, and how soon they start."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from uuid import UUID
 from bench.drain import drain_rate
 from bench.load import batches, new_jobs
 from bench.results import Sample
+from bench.signals import signals
 from bench.stage import Stage, System
 from pulse.client.requests import NewJob
 
@@ -85,7 +86,7 @@ def _link_ms(stage: Stage) -> float:
 
 
 def graphs(stage: Stage) -> list[Sample]:
-    """Graphs of the same size, beside as many jobs that wait for nothing."""
+    """Graphs of the same size, beside as many jobs that wait for nothing; then signals."""
     jobs = stage.size.groups
     into, out, _ = _graph(stage, jobs, plain)
     samples: list[Sample] = []
@@ -95,4 +96,5 @@ def graphs(stage: Stage) -> list[Sample]:
         samples.append(Sample(f"drain, {name} of {jobs:,}", found[1], "jobs/s", out, "jobs that wait for nothing"))
         if submit is fan_out:
             samples.append(Sample(f"end of the parent to release of all, {name}", found[2], "ms"))
-    return [*samples, Sample(f"end of a job to start of the next, chain of {LINKS}", _link_ms(stage), "ms")]
+    link = Sample(f"end of a job to start of the next, chain of {LINKS}", _link_ms(stage), "ms")
+    return [*samples, link, *signals(stage)]

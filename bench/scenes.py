@@ -60,7 +60,9 @@ SCENES: Final[Mapping[str, Scene]] = {
     "limits": Scene("claims under limits and of groups, a rate, a slot that becomes free", limits, once=True),
     "turns": Scene("a whole system under limits and with groups, and how soon a slot is taken", turns, once=True),
     "shared": Scene("a limit over two hosts, over a worker's death, and beside a hot group", shared, once=True),
-    "graphs": Scene("jobs that wait for others: fan-in, fan-out, pairs and a chain", graphs, once=True),
+    "graphs": Scene(
+        "jobs that wait for others: fan-in, fan-out, pairs and a chain; and for signals", graphs, once=True
+    ),
     "stability": Scene("ten drains, whatever the planner knows", stability, once=True),
     "two": Scene("two supervisors on one database", two),
     "soak": Scene("ten minutes: sizes, memory and rate per minute", flow.soak, once=True),

@@ -103,11 +103,22 @@ async def change_jobs(
         ask: Sends a request to the server.
         action: The change.
         batches: Ids, one batch for each request.
-        more: Fields of the request beside the ids.
+        more: Fields of the request beside the ids; ``matching``: a filter has found them.
         keep: Called with each answer.
     """
     for ids in batches:
-        keep(read(ChangedAnswer, await ask(action.request, {**more, "ids": list(ids)})))
+        changed = read(ChangedAnswer, await ask(action.request, {**more, "ids": list(ids)}))
+        keep(await _with_children(ask, changed) if action.verb == "cancel" and "matching" in more else changed)
+
+
+async def _with_children(ask: Ask, changed: ChangedAnswer) -> ChangedAnswer:
+    """*changed*; the jobs that a batch before has canceled, since they waited for some of its jobs, are no refusals."""
+    refused = [job_id for job_id, code in changed.refused if code == "invalid_transition"]
+    there = await jobs_with_ids(ask, refused)
+    children = {job.id for job in there if job.status == "CANCELED" and job.waiting_on is not None}
+    left = [one for one in changed.refused if one[0] not in children]
+    done = [*changed.done, *(job_id for job_id in refused if job_id in children)]
+    return ChangedAnswer(done, left, before=changed.before, completed=changed.completed)
 
 
 def batches(ids: Sequence[bytes], size: int) -> Iterator[Sequence[bytes]]:

@@ -172,6 +172,19 @@ class OtherTopics(Struct, frozen=True):
     waiting_for_jobs: int = 0
 
 
+class OutboxStats(Struct, frozen=True):
+    """
+    Ends of jobs that wait for a broker.
+
+    Attributes:
+        ends: How many; above 20,000 an estimate.
+        oldest_s: For how long the first of them, seconds; None: there is none.
+    """
+
+    ends: int = 0
+    oldest_s: float | None = None
+
+
 class Percentiles(Struct, frozen=True):
     """Percentiles of durations, seconds; None: there were none within the last minute."""
 
@@ -280,6 +293,7 @@ class Stats(Struct, frozen=True):
         findings: What is wrong now: check of the doctor -> ``wrong`` or ``warning``.
         limits: Limits, those that are full first, then by how many jobs run.
         limits_omitted: How many more limits there are.
+        outbox: What waits there; None: not known.
     """
 
     at: float
@@ -301,3 +315,4 @@ class Stats(Struct, frozen=True):
     findings: dict[str, str] = {}
     limits: list[LimitStats] = []
     limits_omitted: int = 0
+    outbox: OutboxStats | None = None

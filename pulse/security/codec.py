@@ -114,7 +114,7 @@ def sealed_by(text: str | None) -> str | None:
     if text is None or BY not in text:
         return None
     try:
-        found = _envelope(json_text.loads(text))
+        found = _envelope(json_text.loads(text, long_integers=False))
     except (ValueError, RecursionError):
         return None
     return None if found is None else found[0][:_LONGEST_SHOWN]

@@ -71,7 +71,7 @@ class Redaction:
         if not self._rules or not isinstance(args, str) or MASK not in args:
             return
         with suppress(ValueError, RecursionError):  # reported elsewhere
-            if MASK in self._values(json_text.loads(args), ()):
+            if MASK in self._values(json_text.loads(args, long_integers=False), ()):
                 raise BadRequestError(f"args have {MASK!r} where a value is hidden: the value itself is allowed")
 
     def _row(self, row: Mapping[str, object], name: str | None) -> dict[str, object]:
@@ -88,15 +88,15 @@ class Redaction:
         return value
 
     def _text(self, name: str | None, text: str) -> str:
-        """The JSON *text*, redacted; too deeply nested text is hidden as a whole, encrypted text stays."""
+        """The JSON *text*, redacted; what Python cannot read or write is hidden as a whole, encrypted text stays."""
         if sealed_by(text) is not None:
             return text
         try:
-            value = json_text.loads(text)
+            value = json_text.loads(text, long_integers=False)
             shown = self._hidden(name, value, ())
+            return text if shown == value else json_text.dumps(shown)
         except (ValueError, RecursionError):
             return json_text.dumps(MASK)
-        return text if shown == value else json_text.dumps(shown)
 
     def _hidden(self, name: str | None, value: JsonValue, path: tuple[str, ...]) -> JsonValue:
         if isinstance(value, list):

@@ -186,8 +186,14 @@ class MemoryQueue:
             NotFoundError: A job that one is to wait for is not there.
         """
         before = dict(self._jobs), [(job, job.info) for job in self._jobs.values()]
+        ids, stored_as = list[bytes](), dict[bytes, bytes]()  # by its own id, which job has the unique key of each
         try:
-            return [self._add(self._made(one), one) for one in jobs]
+            for one in jobs:
+                new = self._made(one)
+                after = [stored_as.get(parent, parent) for parent in one.after or ()]
+                ids.append(self._add(new, replace(one, after=after)))
+                stored_as[new.info.id] = ids[-1]
+            return ids
         except PulseError:
             self._jobs, rows = before
             for job, info in rows:

@@ -318,7 +318,10 @@ class Steps:
                 if left_s > 0:
                     return left_s
                 decided = {"over": True}
-            self._keep(key, decided)
+            try:
+                self._keep(key, decided)
+            except ValueError as error:  # SQL can send numbers that Python does not write
+                raise HandlerError(f"the payload of signal {key.split(' ', 2)[2]!r} cannot be kept: {error}") from None
         return 0.0
 
     def _wait_left_s(self, key: str, found: NextSignal, timeout_s: float | None) -> float:
@@ -367,7 +370,7 @@ class Steps:
         self._results[name] = result
         try:
             self._text()
-        except TooLargeError:
+        except (TooLargeError, ValueError):
             self._results = before
             raise
         self._unsaved.add(name)

@@ -11,7 +11,7 @@ All that pulse can find wrong. Facts are read first; each verdict is a pure func
 - finding: the result of a check, and words that checks share
 - installation: Python, libraries, settings, limits and the kernel
 - limits: verdicts on limits and groups
-- queue: leases, topics, the gate, schedules, crashes, dead letters, hosts
+- queue: leases, topics, waits, the gate, schedules, crashes, dead letters, the outbox, hosts
 - refusals: statements and jobs that the database refuses
 - running: processes and workers of a running system; all that is wrong in it
 - verdicts: which check judges which fact, in the order of the report

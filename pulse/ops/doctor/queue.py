@@ -1,4 +1,4 @@
-"""Verdicts on the queue: leases, topics, the gate, schedules, crashes, dead letters, hosts. Pure."""
+"""Verdicts on the queue: leases, topics, waits, the gate, schedules, crashes, dead letters, the outbox, hosts. Pure."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ MANY_CRASHES: Final = 3
 NEW_S: Final = 900.0  # older crashes are no more than a warning
 MANY_HUNG: Final = 3  # handlers that ran out of time and ended when cancelled are worth a word from so many on
 MANY_DEAD: Final = 10  # in an hour, of one handler
+MOST_ENDS: Final = 10_000  # of the outbox that are looked at
 LONG: Final = 10  # times the patience: so long may a handler run that has no limit
 
 
@@ -199,6 +200,34 @@ def dead_letters(rows: Sequence[Row], _grace_s: float) -> Finding:
     )
 
 
+def waits(rows: Sequence[Row], _grace_s: float) -> Finding:
+    """Jobs that have waited for a day for what has no time of its own: other jobs, or a signal."""
+    first = next((row for row in rows if row["signal"] is not None), None)
+    advice = f"pulse ctl jobs why {_example(rows)}"
+    if first is not None:
+        name = shell_word(first["signal"])
+        advice += f"; to send it: pulse ctl jobs signal {first['job']} {name}; wait_for with timeout_s ends by itself"
+    return verdict_of(
+        "waits", [], list(list_some([_waiting(row) for row in rows])), "no job has waited for others for a day", advice
+    )
+
+
+def outbox(rows: Sequence[Row], _grace_s: float) -> Finding:
+    """Ends of jobs that no broker has got for ten minutes."""
+    idle = [_unpublished(row) + ", and nothing publishes them" for row in rows if not row["is_taken"]]
+    taken = [_unpublished(row) + ", though something publishes them" for row in rows if row["is_taken"]]
+    topic = shell_word(rows[0]["topic"]) if rows else "TOPIC"
+    return verdict_of(
+        "outbox",
+        list(list_some(idle)),
+        list(list_some(taken)),
+        "no end of a job waits for a broker",
+        *(["pulse bridge nats-outbox"] if idle else []),
+        *(["Its log says why, as outbox_publish_failed: it is behind, or the broker refuses them."] if taken else []),
+        f"If nobody wants them: pulse ctl topics set {topic} --no-publish, then delete its rows in pulse.outbox.",
+    )
+
+
 def hosts(rows: Sequence[Row], grace_s: float) -> Finding:
     """Hosts that are not there any more."""
     longest_s = max(grace_s, UNSEEN_S)
@@ -233,6 +262,17 @@ def _taken(row: Row) -> str:
     lapsed = row["lapsed"]
     were = "was" if lapsed == 1 else "were"
     return f"; {lapsed:,} of its attempts {were} taken back, as lapsed leases" if lapsed else ""
+
+
+def _waiting(row: Row) -> str:
+    what = "for other jobs" if row["signal"] is None else f"for signal {row['signal']!r}"
+    jobs = f"{_jobs(row['jobs'])} named {row['name']!r}"
+    return f"topic {row['topic']!r}: {jobs} waiting {what}, the oldest, {row['job']}, for {shown_s(row['age_s'])}"
+
+
+def _unpublished(row: Row) -> str:
+    ends = f"{row['ends']:,} end{'' if row['ends'] == 1 else 's'}{' or more' if row['ends'] >= MOST_ENDS else ''}"
+    return f"topic {row['topic']!r}: {ends} of jobs in the outbox, the oldest for {shown_s(row['age_s'])}"
 
 
 def _topics(number: int) -> str:

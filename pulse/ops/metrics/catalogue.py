@@ -159,6 +159,16 @@ METRICS: Final = (
         _of(lambda s: s.others.waiting_for_jobs + sum(one.waiting_for_jobs for one in s.topics)),
     ),
     Metric("pulse_oldest_job_seconds", "How long the longest waiting due job has been due.", _of(_oldest_s)),
+    Metric(
+        "pulse_outbox_ends",
+        "Ends of jobs that wait in the outbox for a broker; above 20,000 an estimate.",
+        _of(lambda s: None if s.outbox is None else s.outbox.ends),
+    ),
+    Metric(
+        "pulse_outbox_oldest_end_seconds",
+        "How long the first of them has waited; 0: there is none.",
+        _of(lambda s: None if s.outbox is None else s.outbox.oldest_s or 0.0),
+    ),
     Metric("pulse_topics", "Topics that are known.", _of(lambda s: len(s.topics) + s.others.topics)),
     Metric("pulse_depth_exact", "Whether jobs that wait are counted (1) or estimated.", _of(lambda s: s.exact)),
     Metric("pulse_depth_age_seconds", "How old the figures of what waits are.", _of(lambda s: s.depth_age_s)),

@@ -243,11 +243,9 @@ FROM (SELECT j.locked_by AS worker, count(*) AS jobs, count(*) FILTER (WHERE j.l
       FROM pulse.jobs j WHERE j.status = 'RUNNING' GROUP BY j.locked_by) AS r
 ORDER BY r.lapsed_s DESC, r.worker LIMIT 1000;
 
--- name: queue_topics :many
--- What:    topics in which a job is due, found level by level and group by group, and how long the first job of each waits.
--- Args:    none.   Guard: none: reads.
--- Returns: topic, due_s, is_paused, hosts (that are alive), limit (NULL: none), concurrency, running (counted up to that); the longest wait first.
-WITH RECURSIVE level AS (
+-- fragment: levels
+-- What:    topic and priority of all jobs that wait and have no group, by a loose index scan.
+level AS (
     (SELECT j.topic, j.priority FROM pulse.jobs j WHERE j.group_key IS NULL AND j.status IN ('PENDING', 'RETRYING') ORDER BY j.topic, j.priority DESC LIMIT 1)
     UNION ALL
     SELECT n.topic, n.priority FROM level l, LATERAL (
@@ -257,7 +255,15 @@ WITH RECURSIVE level AS (
         (SELECT j.topic, j.priority FROM pulse.jobs j
          WHERE j.group_key IS NULL AND j.status IN ('PENDING', 'RETRYING') AND j.topic > l.topic ORDER BY j.topic, j.priority DESC LIMIT 1)
         LIMIT 1) AS n
-),
+)
+
+-- name: queue_topics :many
+-- What:    topics in which a job is due, found level by level and group by group, and how long the first job of each waits.
+-- Args:    none.   Guard: none: reads.
+-- Returns: topic, due_s, is_paused, hosts (that are alive), limit (NULL: none), concurrency, running (counted up to that); the longest wait first.
+WITH RECURSIVE
+-- :include levels
+,
 -- :include group_heads
 SELECT d.topic, max(d.due_s) AS due_s,
        EXISTS (SELECT FROM pulse.dispatch_control g

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
@@ -84,9 +84,11 @@ class UniqueSubmits:
                 found: dict[int, bytes] = {row["place"]: row["id"] for row in rows}
                 places = itertools.count(1)
                 ids = [(job.id or b"") if job.unique is None else found[next(places)] for job in jobs]
+                stored_as = {job.id or b"": stored for job, stored in zip(jobs, ids, strict=True)}
                 await _hold(
                     connection,
                     [job for job, stored in zip(jobs, ids, strict=True) if job.id == stored and stored not in known],
+                    stored_as,
                 )
         except StatementError as error:
             if error.sqlstate == UNIQUE_VIOLATION:
@@ -102,9 +104,18 @@ async def _known(connection: Connection[Record], ids: Sequence[bytes]) -> set[by
     return {row["id"] for row in await connection.fetch(STATEMENTS["job_statuses"].sql, uuids(ids))} if ids else set()
 
 
-async def _hold(connection: Connection[Record], jobs: Sequence[SubmittedJob]) -> None:
-    """Let those of *jobs*, which this transaction has inserted, wait that are to wait for others."""
-    edges = [(job.id, parent, job.on_failure) for job in jobs if job.id for parent in dict.fromkeys(job.after or ())]
+async def _hold(connection: Connection[Record], jobs: Sequence[SubmittedJob], stored_as: Mapping[bytes, bytes]) -> None:
+    """
+    Let those of *jobs*, which this transaction has inserted, wait that are to wait for others.
+
+    Where another job has the unique key of one of these, *stored_as* has its id, and they wait for that one.
+    """
+    edges = [
+        (job.id, parent, job.on_failure)
+        for job in jobs
+        if job.id
+        for parent in dict.fromkeys(stored_as.get(one, one) for one in job.after or ())
+    ]
     if not edges:
         return
     counts = Counter(child for child, _, _ in edges)

@@ -1,4 +1,4 @@
-"""How many jobs wait in each topic, and since when: counted where they are few, sampled where they are many."""
+"""How many jobs wait in each topic, or ends in the outbox, and since when: counted where few, sampled where many."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PAGES: Final = 1000.0  # of the table, 8 MiB, whatever its size; how many they r
 TOPICS: Final = 100  # that are listed by name when jobs are sampled, beside as many that the caller names
 TOPIC_ROWS: Final = 100  # of each listed topic that are counted
 RECOUNT_S: Final = 60.0  # after a count that took too long
-DEADLINE_S: Final = 2.0  # for two statements, each limited to a quarter of it on the server
+DEADLINE_S: Final = 2.0  # for three statements, each limited to a quarter of it on the server
 AGAIN: Final = 1.5  # if the sample is below ROWS by this factor, count again
 
 
@@ -67,11 +67,15 @@ class Depths(msgspec.Struct, frozen=True):
         topics: The largest first, then the others together.
         is_exact: Whether jobs were counted, not sampled.
         now_s: The database's time, Unix seconds.
+        ends: How many ends of jobs wait in the outbox; above ``ROWS`` an estimate.
+        ends_oldest_s: For how long the first of them, seconds; None: there is none.
     """
 
     topics: tuple[Depth, ...]
     is_exact: bool
     now_s: float
+    ends: int = 0
+    ends_oldest_s: float | None = None
 
 
 class DepthStore:
@@ -115,7 +119,8 @@ class DepthStore:
         """Count each job; None: there are more than *rows*."""
         async with self._pool.connection(deadline_s=DEADLINE_S) as connection:
             found = await connection.fetch(STATEMENTS["count_waiting"].sql, rows + 1, most, now)
-        depths = _depths(found, is_exact=True)
+            ends = await connection.fetch(STATEMENTS["count_ends"].sql, rows, now)
+        depths = _depths(found, ends, is_exact=True)
         waiting = sum(one.waiting for one in depths.topics)
         return None if max(waiting, sum(one.running for one in depths.topics)) > rows else depths
 
@@ -127,10 +132,11 @@ class DepthStore:
             found = await connection.fetch(
                 STATEMENTS["sample_waiting"].sql, pages, min(most, TOPICS), list(names[:TOPICS]), TOPIC_ROWS, now
             )
-        return _depths(found, is_exact=False)
+            ends = await connection.fetch(STATEMENTS["count_ends"].sql, ROWS, now)
+        return _depths(found, ends, is_exact=False)
 
 
-def _depths(rows: Sequence[Record], *, is_exact: bool) -> Depths:
+def _depths(rows: Sequence[Record], ends: Sequence[Record], *, is_exact: bool) -> Depths:
     topics = [Depth(*list(row.values())[:9]) for row in rows if row["topics"]]
     topics.sort(key=lambda one: (one.topic is None, -one.ready, -one.waiting))
-    return Depths(tuple(topics), is_exact, rows[0]["now_s"])
+    return Depths(tuple(topics), is_exact, rows[0]["now_s"], **dict(ends[0]))

@@ -34,3 +34,12 @@ WITH gone AS (
     RETURNING o.job_id
 )
 SELECT count(*) AS gone FROM gone;
+
+
+-- name: count_ends :one
+-- What:    how many ends wait in the outbox, and since when: counted up to a number, estimated beyond.
+-- Args:    $1 most int, $2 now.   Guard: none: reads.   Returns: ends, ends_oldest_s (NULL: there is none).
+SELECT CASE WHEN n.ends < $1 THEN n.ends ELSE greatest(n.ends, pg_stat_get_live_tuples('pulse.outbox'::regclass)) END AS ends,
+    extract(epoch FROM coalesce($2, clock_timestamp()) - n.oldest)::float8 AS ends_oldest_s
+FROM (SELECT count(*) AS ends, min(o.ended_at) AS oldest
+      FROM (SELECT o.ended_at FROM pulse.outbox o ORDER BY o.ended_at LIMIT $1) AS o) AS n;

@@ -45,6 +45,17 @@ def test_what_is_json_and_what_is_not() -> None:
             loads(text)
 
 
+def test_integers_that_int_refuses() -> None:
+    """Each that PostgreSQL stores is read, unless somebody has no time for that."""
+    long = 3 * 10**131_071 + 7
+    digits = f"3{'0' * 131_070}7"
+    assert loads(f'{{"a": [{digits}, -{digits}, 1]}}') == {"a": [long, -long, 1]}
+    with pytest.raises(ValueError, match="131073 digits; at most 131072 are allowed"):
+        loads(f"-{digits}00"[:131_074])
+    with pytest.raises(ValueError, match="Exceeds the limit"):
+        loads(digits, long_integers=False)
+
+
 @pytest.mark.parametrize("value", ["a\0b", {"\0": 1}, ["\\\0"], "\ud800", {"k": "x\udfff"}])
 def test_what_postgresql_cannot_hold(value: object) -> None:
     with pytest.raises(NotStorableError, match=r"it contains a (NUL|lone)"):

@@ -67,7 +67,11 @@ def test_what_is_not_touched_is_the_same_to_the_letter() -> None:
     assert Redaction("pin").answer(job) == job
 
 
-@pytest.mark.parametrize("text", ["[" * 100_000, "{no", '{"pin":' * 5000])
+LONG = f'{{"pin": 1, "n": {"9" * 5000}}}'  # an integer that int() refuses
+HUGE = f'{{"pin": 1, "n": {"9" * 400}.5}}'  # as Python has it, infinity: no JSON
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "{no", '{"pin":' * 5000, LONG, HUGE])
 def test_what_cannot_be_looked_at_is_hidden(text: str) -> None:
     assert Redaction("pin").answer({"job": {"args": text}}) == {"job": {"args": '"***"'}}
 

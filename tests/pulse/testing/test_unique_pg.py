@@ -79,6 +79,15 @@ async def test_the_same_submits(dsn: str, connection: Sql) -> None:
         assert text == str(job.args).replace(" ", "").replace("'", '"')
 
 
+def test_a_job_that_waits_for_one_whose_key_is_taken() -> None:
+    inline = Inline(app)
+    holder, taken = inline.client.submit("a", unique="k"), uuid.uuid4()
+    given, child = inline.client.submit_many(
+        [{"name": "a", "unique": "k", "id": taken}, {"name": "a", "after": [taken]}]
+    )
+    assert (given, [one.id for one in inline.client.parents(child).jobs]) == (holder, [holder])
+
+
 @pytest.mark.parametrize("until", ["start", "end", None])
 @pytest.mark.parametrize(
     ("status", "attempts"), [(one, attempts) for one in STATUSES for attempts in (0, 1) if one != "RUNNING" or attempts]

@@ -121,6 +121,7 @@ class StatsReporter:
             "counters": self._totals(),
             "histograms": {name: one.told() for name, one in self._counters.timed.items()},
             "limits": [_limit_row(one) for one in self._limits[0][: body.topics]],
+            "outbox": None if depths is None else {"ends": depths.ends, "oldest_s": depths.ends_oldest_s},
             "limits_omitted": self._limits[1] + len(self._limits[0][body.topics :]),
             "database": self._database(),
             "dispatcher": _usage(),

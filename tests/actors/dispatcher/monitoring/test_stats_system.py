@@ -10,7 +10,7 @@ import pytest
 
 import pulse
 from pulse.client.requests import NewJob
-from pulse.protocol.stats import Rates, Series
+from pulse.protocol.stats import OutboxStats, Rates, Series
 from tests.support.servers.postgres import Postgres
 from tests.support.systems.system_kit import SHORT_LEASE, Whole, place
 from tests.support.waiting import until
@@ -49,7 +49,7 @@ def test_what_went_through_and_what_waits(whole: Whole) -> None:
     assert 0 < lonely.oldest_s < time.monotonic() - began_s
     assert (default.scheduled, default.workers, default.paused) == (1, 2, False)
     assert lonely.counts == Rates(submitted=3)
-    assert stats.exact
+    assert (stats.exact, stats.outbox) == (True, OutboxStats(0, None))
     passed = stats.counters
     assert passed.submitted - before.submitted == 24
     assert passed.completed - before.completed == 20

@@ -225,6 +225,14 @@ def test_a_large_payload() -> None:
     assert ctx.wait_for("other") == signal("other", 5)
 
 
+def test_a_payload_that_python_does_not_write() -> None:
+    """SQL can send 1e5000: the wait fails, and the steps of the job do not."""
+    ctx = attempt(1, None, signal("a b", 10**5000))
+    with pytest.raises(HandlerError, match=r"the payload of signal 'a b' cannot be kept: Exceeds the limit"):
+        ctx.wait_for("a b")
+    assert ctx.step("next", lambda: 1) == 1
+
+
 @pytest.mark.parametrize(("name", "timeout_s", "error", "said"), [
     ("", None, HandlerError, "signal '': a name of 1 to 200 characters is allowed"),
     ("x" * 201, None, HandlerError, "a name of 1 to 200 characters is allowed"),

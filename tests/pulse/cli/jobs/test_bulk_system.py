@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import pwd
 import shlex
+from collections.abc import Mapping
 from typing import Any, Final
 
 import pytest
 
 import pulse
+from pulse.ops.bulk import ACTIONS, change_jobs, run_blocking
+from pulse.protocol.answers import ChangedAnswer
 from tests.support.commandline.cli import PULSE
 from tests.support.commandline.tmux import Screen, screen
 from tests.support.systems.site_kit import Site
@@ -52,6 +55,25 @@ def test_many_jobs_there_and_back(site: Site) -> None:
         notes = [note for note in site.noted(action=action, **me) if site.topic in note["detail"]["matching"]]
         assert sum(note["jobs"] for note in notes) in {MANY, 2 * MANY}
         assert all(len(note["detail"]["ids"]) <= 100 for note in notes)
+
+
+def test_children_that_were_canceled_with_their_parents(site: Site) -> None:
+    """A batch finds them canceled by the one before, as was asked: only what somebody else had canceled is refused."""
+    told: list[ChangedAnswer] = []
+    with pulse.Client(site.whole.path) as client:
+        parent, other = client.submit("n", topic=site.topic), client.submit("n", topic=site.topic)
+        child = client.submit("n", after=[parent], topic=site.topic)
+        client.cancel(other)
+
+        async def ask(kind: str, body: Mapping[str, object]) -> Mapping[str, object]:
+            return client.request(kind, body)
+
+        batches = [[parent.bytes], [child.bytes, other.bytes]]
+        run_blocking(change_jobs(ask, ACTIONS["cancel"], batches, {"matching": site.topic}, told.append))
+        run_blocking(change_jobs(ask, ACTIONS["cancel"], [[child.bytes]], {}, told.append))
+    assert [(one.done, [job for job, _ in one.refused]) for one in told] == [
+        ([parent.bytes], []), ([child.bytes], [other.bytes]), ([], [child.bytes]),
+    ]  # fmt: skip
 
 
 def test_all_that_operators_do_is_noted(site: Site) -> None:

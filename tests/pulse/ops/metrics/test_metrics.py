@@ -41,7 +41,7 @@ def _stats(topics: Sequence[str], **more: object) -> Mapping[str, object]:
         "histograms": dict.fromkeys(("wait_s", "start_s", "run_s", "recovery_s", "lease_margin_s"), BUCKETS),
         "database": {"away_s": 0.0, "pools": {"hot": {"size": 4, "in_use": 1, "failures": 0, "took_s": BUCKETS}}},
         "dispatcher": {"pid": 1, "cpu_s": 1.5, "rss_bytes": 1000}, "depth_age_s": 0.5, "paused": False,
-        "findings": {"xmin": "wrong"},
+        "findings": {"xmin": "wrong"}, "outbox": {"ends": 8, "oldest_s": 2.5},
         "limits": [{"name": "api", "running": 3, "concurrency": 2, "full": True}, {"name": "rate\n", "running": 1}],
         **more,
     }  # fmt: skip
@@ -104,6 +104,7 @@ def test_values_are_those_of_the_server() -> None:
     samples = _samples(_exported(FULL))
     assert samples["pulse_jobs", (("state", "ready"),)] == 14
     assert (samples["pulse_oldest_job_seconds", ()], samples["pulse_topics", ()]) == (99, 5)
+    assert (samples["pulse_outbox_ends", ()], samples["pulse_outbox_oldest_end_seconds", ()]) == (8, 2.5)
     assert samples["pulse_topic_jobs", (("state", "ready"), ("topic", "a"))] == 2
     assert samples["pulse_topic_jobs_submitted_total", (("topic", "b"),)] == 5
     full = [samples[f"pulse_limit_{name}", (("limit", "api"),)] for name in ("running", "concurrency", "full")]

@@ -48,6 +48,21 @@ async def test_ids_come_back_in_the_order_of_the_jobs(store: Store, connection: 
     assert await count(connection) == 5
 
 
+async def test_a_job_that_waits_for_one_whose_key_is_taken(store: Store, connection: Sql) -> None:
+    """It waits for the job that has the key, once, whatever ids it names."""
+    holder, first, second = job(unique=KEY), job(unique=KEY), job(unique=KEY)
+    await store.unique.submit([holder], now=NOW)
+    child = job(after=[first.id, second.id, holder.id])
+    ids, _ = await store.unique.submit([first, second, child], now=NOW)
+    assert ids == [holder.id, holder.id, child.id]
+    rows = await connection.fetch(
+        "SELECT parent_id, child_id, waiting_on FROM pulse.dependencies JOIN pulse.jobs ON id = child_id"
+    )
+    assert [(row["parent_id"].bytes, row["child_id"].bytes, row["waiting_on"]) for row in rows] == [
+        (holder.id, child.id, 1)
+    ]
+
+
 async def test_levels_to_wake(store: Store) -> None:
     """Where a job is new or was replaced, and is due; it counts only if it is new. What was there keeps its group."""
     await store.unique.submit([job(unique="there", priority=3, group_key="old"), job(unique="kept")], now=NOW)

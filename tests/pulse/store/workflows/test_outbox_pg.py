@@ -259,3 +259,23 @@ async def test_two_publishers(store: Store, connection: Sql) -> None:
     lists: list[list[Any]] = [mine, *found, rest]
     taken = [row["job"] for rows in lists for row in rows]
     assert (len(taken), len(set(taken))) == (20, 20)
+
+
+async def test_how_many_wait(store: Store, connection: Sql) -> None:
+    """And since when; up to a number they are counted, beyond it the statistics say how many there are."""
+    assert (await store.depths.read(9, [])).ends_oldest_s is None
+    for _ in range(5):
+        await cancel(connection, await order(connection))
+    later = "(SELECT count(*) FROM pulse.outbox p WHERE p.job_id < o.job_id) * interval '1 second'"
+    await connection.execute(f"UPDATE pulse.outbox o SET ended_at = $1::timestamptz + {later}", NOW)
+    for found in (await store.depths.count(9, now=at(30.0)), await store.depths.sample(9, [], now=at(30.0))):
+        assert found is not None
+        assert (found.ends, found.ends_oldest_s) == (5, 30.0)
+    sql = STATEMENTS["count_ends"].sql
+    await connection.execute("SELECT pg_stat_force_next_flush()")
+    await connection.execute("SELECT pg_stat_reset_single_table_counters('pulse.outbox'::regclass)")
+    assert await connection.fetchval(sql, 3, None) == 3
+    await connection.execute("ANALYZE pulse.outbox")
+    assert [await connection.fetchval(sql, most, None) for most in (3, 6)] == [5, 5]
+    await connection.execute("DELETE FROM pulse.outbox WHERE ended_at <> $1", NOW)
+    assert await connection.fetchval(sql, 3, None) == 1
