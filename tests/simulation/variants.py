@@ -11,6 +11,8 @@ from unittest import mock
 
 import msgspec
 
+from pulse.app.workflows.receipt import Receipt
+from pulse.app.workflows.steps import Steps
 from pulse.errors import UnavailableError
 from pulse.store.recovery.epochs import NewEpoch
 from pulse.store.rows import Ending, EndingKind
@@ -24,6 +26,7 @@ from pulse_actors.dispatcher.workers import deadlines
 from pulse_actors.dispatcher.writes import report, report_rows, unwritten
 from pulse_actors.watchdog import actor, sweep_guard
 from tests.simulation.rows import database
+from tests.simulation.rows.workflow_rows import WorkflowRows
 from tests.support.store import epoch_rows, limit_rows, rows
 from tests.support.store.model import ModelJob
 
@@ -132,6 +135,17 @@ def _see_nothing_running(self: limit_rows.Limits, _model: object) -> limit_rows.
     return limit_rows.Seen({name: limit.claims for name, limit in self.by_name.items()}, Counter())
 
 
+def _join_blindly(self: WorkflowRows, edge: tuple[bytes, bytes], _now: object) -> None:
+    self.jobs[edge[0]].is_parent = True
+
+
+def _keep_nothing(self: Steps, save: Any) -> Receipt:
+    """Nor wait for it."""
+    receipt = Receipt()
+    receipt.settle()
+    return receipt
+
+
 _OPEN: Final = group_turns.GroupTurns._open
 _CLAIM: Final = loop.ClaimLoop._claim_readable
 _TICK: Final = witness.Witness._tick
@@ -233,6 +247,22 @@ VARIANTS: Final[dict[str, Variant]] = {
     ),
     "what was full is left alone": Variant(
         ((group_turns.GroupTurns, "_open", _open_what_has_a_time),), "it does not come to an end",
+    ),
+    "nobody is told of what is canceled": Variant(
+        ((WorkflowRows, "cancel", rows.Rows.cancel),), " is held although ", ("operator",)
+    ),
+    "who joins a parent does not look at it": Variant(
+        ((WorkflowRows, "join", _join_blindly),), " is held although ", ("kill a worker",)
+    ),
+    "nobody walks through the dependencies": Variant(
+        ((actor.Watchdog, "_settle_forgotten", _nothing),), "it does not come to an end", ("kill a worker",)
+    ),
+    "signals that came meanwhile are not counted": Variant(
+        ((WorkflowRows, "has_come", lambda _self, _row, _seen: False),), " waits beside its signal ", ("kill a worker",)
+    ),
+    "what a wait got is not kept": Variant(((Steps, "_sent", _keep_nothing),), " and in a later attempt "),
+    "a signal goes to each wait": Variant(
+        ((Steps, "_had", lambda _self: []),), "which another one had", ("kill a worker",)
     ),
 }  # fmt: skip
 
