@@ -53,7 +53,7 @@ def _body(job: Job, deleted: set[bytes]) -> dict[str, object]:
 
 
 class SignalSender:
-    """Sends *signals* at their times, each until it is acknowledged; one to a job that has ended may be wanted later."""
+    """Sends *signals* at their times, each until it is acknowledged: one that is refused may be wanted after a retry."""
 
     def __init__(self, world: World, signals: list[SignalPlan]) -> None:
         self._world = world

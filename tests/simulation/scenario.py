@@ -78,7 +78,7 @@ class Scenario:
         limits: By name.
         limit_of: Topics that go by the limit of another name.
         signals: What is sent to the jobs that wait; empty: none does.
-        by_hand: A job that somebody cancels with SQL of their own, which does not tell those that wait for it, and when.
+        by_hand: A job that somebody cancels, and when: by SQL that does not tell those that wait for it.
     """
 
     machines: int

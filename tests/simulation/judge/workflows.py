@@ -1,4 +1,4 @@
-"""What the judge knows of jobs that wait for others, and for signals: in what order they may start, and what each wait gets."""
+"""What the judge knows of jobs that wait: in which order they may start, and which signal each wait gets."""
 
 from __future__ import annotations
 
@@ -99,8 +99,8 @@ class WorkflowJudge:
         self._world.judge.count("canceled with its parent")
         rows = self._rows
         edges = [edge for edge, one in rows.edges.items() if edge[1] == row.id and one.on_failure == "cancel"]
-        ends = {rows.jobs[edge[0]].status for edge in edges if edge[0] in rows.jobs} | {self._over.get(edge) for edge in edges}
-        if not ends & FAILED:
+        ends = {rows.jobs[edge[0]].status for edge in edges if edge[0] in rows.jobs}
+        if not FAILED & (ends | {self._over.get(edge) for edge in edges}):
             self._fail(f"{self._label(row.id)} was canceled, and no job that it waits for has failed")
 
     def went_back(self) -> None:
@@ -110,7 +110,6 @@ class WorkflowJudge:
             for edge, one in rows.edges.items()
             if one.is_over or rows.is_over(edge[0])
         }
-        self._since_s.clear()
         self._got.clear()
 
     # Signals.
@@ -126,7 +125,7 @@ class WorkflowJudge:
         self._since_s.setdefault((pair[0], number), trio.current_time())
 
     def got(self, process: Process, pair: tuple[bytes, int], number: int, payload: object) -> None:
-        """It goes on with that one; None: the time of its wait is over. What an attempt gets that is over is its own affair."""
+        """It goes on with that one; None: the time is over. What an attempt gets that is stale is its own affair."""
         job, wait = pair[0], (pair[0], number)
         row, database = self._rows.jobs.get(job), self._world.database
         self._world.trace("gets", process, job=job, wait=number, signal=payload)
@@ -142,7 +141,7 @@ class WorkflowJudge:
         if payload is not None and not any(one.key == payload and one.name == plan.name for one in self._sent(job)):
             self._fail(f"{which} got {payload}, which nobody has sent")
         since_s = self._since_s.get(wait)
-        if payload is None and since_s is not None and not database.stepped_s:
+        if payload is None and since_s is not None and not database.stepped_s and not database.gone_back:
             is_late = plan.timeout_s is not None and trio.current_time() >= since_s + plan.timeout_s - ROUNDING_S
             if not is_late:
                 self._fail(f"{which} was over before its time")

@@ -1,4 +1,4 @@
-"""Requests of simulated processes: of clients, each on a connection of its own, and of handlers that wait for a signal."""
+"""Requests of simulated processes, of clients and of handlers that wait for a signal."""
 
 from __future__ import annotations
 

@@ -42,7 +42,11 @@ _JOBS: Final = """
     SELECT uuid_send(id), status::text, attempts, next_run_at, coalesce(is_parent, false), waiting_on, run_after IS NULL,
         coalesce(signals, 0), awaited_signal, checkpoint::text, last_error
     FROM pulse.jobs ORDER BY id"""
-_EDGES: Final = "SELECT uuid_send(parent_id), uuid_send(child_id), on_failure, is_over FROM pulse.dependencies ORDER BY 1, 2"
+_EDGES: Final = """
+    SELECT uuid_send(parent_id), uuid_send(child_id), on_failure, is_over
+    FROM pulse.dependencies ORDER BY parent_id, child_id"""
+_SUBMIT: Final = """
+    SELECT pulse.submit('n', topic => $1, id => $2, delay_s => $3, max_attempts => 2, after => $4, on_failure => $5)"""
 _SIGNALS: Final = "SELECT uuid_send(job_id), name, key FROM pulse.signals ORDER BY id"
 T = TypeVar("T")
 
@@ -55,7 +59,7 @@ def _due(moment: datetime) -> str:
     return "held" if moment == HELD else "due" if moment <= _now() + SOON else "later"
 
 
-class Histories:
+class WorkflowHistories:
     """A real store and the model; *other* has the transactions that stay open."""
 
     def __init__(self, store: Store, connection: Sql, other: Sql, seed: int) -> None:
@@ -106,9 +110,8 @@ class Histories:
             new = self._new([one for one in self.rows.jobs if not self._is_forgotten(one)])
             await self.other.execute("BEGIN")
             await self.other.execute(
-                "SELECT pulse.submit('n', topic => $1, id => $2, delay_s => $3, max_attempts => 2, after => $4, on_failure => $5)",
-                new.topic, new.id and UUID(bytes=new.id), new.delay_s, [UUID(bytes=one) for one in new.after or ()] or None,
-                new.on_failure,
+                _SUBMIT, new.topic, new.id and UUID(bytes=new.id), new.delay_s,
+                [UUID(bytes=one) for one in new.after or ()] or None, new.on_failure,
             )  # fmt: skip
             seen = self.rows.ended_parents([new])
             self.pending = lambda: self.rows.submit_held([new], seen, _now())
@@ -273,11 +276,12 @@ async def test_workflows(store: Store, connection: Sql, other: Sql) -> None:
     told: Counter[object] = Counter()
     for seed in range(SEEDS):
         await connection.execute(f"{EMPTY}; DELETE FROM pulse.dependencies; DELETE FROM pulse.signals")
-        histories = Histories(store, connection, other, seed)
+        histories = WorkflowHistories(store, connection, other, seed)
         for _ in range(STEPS):
             await histories.step()
         await other.execute("ROLLBACK")
         told += histories.told
     assert {what for what, times in told.items() if times} >= {
-        *("PENDING", "RUNNING", "RETRYING", "COMPLETED", "DEAD_LETTERED", "CANCELED", "missed", "held again", "forgotten")
+        *("PENDING", "RUNNING", "RETRYING", "COMPLETED", "DEAD_LETTERED", "CANCELED"),
+        *("missed", "held again", "forgotten"),
     }

@@ -1,4 +1,4 @@
-"""The rows with jobs that wait for others, and for signals: what ``pulse.settle`` and ``pulse.signal`` do, and what calls them."""
+"""The rows with jobs that wait, for others or for signals: ``pulse.settle`` and ``pulse.signal``, and what calls them."""
 
 from __future__ import annotations
 
@@ -64,7 +64,8 @@ class WorkflowRows(Rows):
                 row.waiting_on, row.run_after, row.next_run_at = len(parents), row.next_run_at, HELD
                 added += [(parent, row.id) for parent in parents]
                 self.edges |= {(parent, row.id): Dependency(job.on_failure or "cancel") for parent in parents}
-        self._settle([one for one in self.edges if one[0] in seen and (one in added or self.is_over(one[0]))], seen, now)
+        others = [edge for edge in self.edges if edge not in added and self.is_over(edge[0])]
+        self._settle([edge for edge in (*added, *others) if edge[0] in seen], seen, now)
         for edge in sorted(added):
             self.join(edge, now)
         return woken

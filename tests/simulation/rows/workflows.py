@@ -1,5 +1,5 @@
 """
-What the store has for jobs that wait, on the simulated database: ``DependencyStore``, ``SignalStore``, ``UniqueSubmits``.
+Jobs that wait, on the simulated database: ``DependencyStore``, ``SignalStore``, and ``UniqueSubmits`` without keys.
 
 Transactions that add dependencies and signals look at the rows before they commit, and in between others may commit.
 """
