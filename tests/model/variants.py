@@ -34,7 +34,7 @@ HOLD: Final = (
     Variant("limits", ("CHANGES=3",), floor=100_000),
     Variant("limits", ("CHANGES=1", "CLAIMS=3"), floor=500_000),
     Variant("limits", ("SEQUENCE", "CLAIMS=3"), floor=8_000),
-    Variant("signals", floor=1_000),
+    Variant("signals", floor=200_000),
     Variant("joins", floor=300),
     Variant("joins", ("NO_HAND", "NOBODY_WALKS"), floor=100),  # the walk is for what pulse has not ended itself
 )

@@ -3,7 +3,7 @@
  *
  * One child and two parents. The child's transaction looks at the parents, joins them at its commit, and keeps their rows
  * locked until then. Each end is one statement: it takes its snapshot, waits for the row, tells the child, and commits.
- * The first parent may be ended by somebody's SQL, which tells nobody. Two watchdogs walk through the dependencies.
+ * Parents may be ended by somebody's SQL, which tells nobody. Two watchdogs walk through the dependencies.
  */
 
 #include "row.pml"
@@ -79,7 +79,7 @@ active [PARENTS] proctype End() {
 
     if
 #ifndef NO_HAND
-    :: atomic { me == 0 && !locked[0] -> ended[0] = true; goto by_hand }
+    :: atomic { !locked[me] -> ended[me] = true; goto by_hand }
 #endif
     :: saw = WAITS_FOR(me)        /* the snapshot of the statement */
     fi;

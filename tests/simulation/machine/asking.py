@@ -58,7 +58,8 @@ class SimulatedReader:
                 found = answer["signal"]
                 if found is None:
                     return NextSignal(None, sent=answer["sent"], now_s=answer["now"], is_over=answer["is_over"])
-                signal = Signal(name, json.loads(found["payload"]), datetime.fromtimestamp(found["sent_at"], UTC))
+                sent_at = datetime.fromtimestamp(found["sent_at"], UTC)
+                signal = Signal(name=name, payload=json.loads(found["payload"]), sent_at=sent_at)
                 return NextSignal(signal, found["id"], sent=answer["sent"], now_s=answer["now"])
             if answer is not None and answer["code"] != "unavailable":
                 raise NotFoundError(str(answer))

@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.postgres, pytest.mark.anyio, pytest.mark.usefixtures("own_database")]
 
-SEEDS: Final = 12
-STEPS: Final = 60
+SEEDS: Final = 10
+STEPS: Final = 80
 OPERATIONS: Final = (
-    "submit", "submit", "begin_submit", "commit", "commit", "claim", "claim", "complete", "end", "end", "wait", "wait",
-    "cancel", "retry", "delete", "by_hand", "walk", "send", "send", "begin_send", "look", "keep",
+    "submit", "begin_submit", "commit", "commit", *("claim", "complete") * 4, "end", "end", "wait", "wait", "cancel",
+    "retry", "delete", "by_hand", "walk", *("send",) * 4, "begin_send", "look", "keep",
 )  # fmt: skip
 NAMES: Final = ("go", "pay")
 LATER_S: Final = 3600.0
@@ -79,7 +79,8 @@ class WorkflowHistories:
         return self._some([*self.rows.jobs.values()])
 
     def _running(self) -> tuple[ModelJob, tuple[bytes, int, str]] | None:
-        row = self._some(self.rows.running())
+        running = self.rows.running()
+        row = self._some([one for one in running if one.signals] or running)
         return None if row is None else (row, (row.id, row.attempts, row.locked_by or ""))
 
     def _new(self, known: list[bytes]) -> SubmittedJob:
