@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.postgres, pytest.mark.anyio, pytest.mark.usefixtures("own_database")]
 
-SEEDS: Final = 10
-STEPS: Final = 80
+SEEDS: Final = 8
+STEPS: Final = 120
 OPERATIONS: Final = (
-    "submit", "begin_submit", "commit", "commit", *("claim", "complete") * 4, "end", "end", "wait", "wait", "cancel",
-    "retry", "delete", "by_hand", "walk", *("send",) * 4, "begin_send", "look", "keep",
+    *("submit",) * 4, *("begin_submit", "commit") * 2, *("claim", "complete", "end", "wait", "retry") * 3,
+    *("send",) * 6, "begin_send", "look", "look", "keep", "cancel", "by_hand", "walk", "delete",
 )  # fmt: skip
 NAMES: Final = ("go", "pay")
 LATER_S: Final = 3600.0
