@@ -15,6 +15,7 @@ from tests.simulation.scenario import Job, SignalPlan
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
+
 class Producer:
     """Submits *jobs* at their times, each until it is acknowledged."""
 
@@ -53,7 +54,7 @@ def _body(job: Job, deleted: set[bytes]) -> dict[str, object]:
 
 
 class SignalSender:
-    """Sends *signals* at their times, each until it is acknowledged: one that is refused may be wanted after a retry."""
+    """Sends *signals* at their times, each until it is acknowledged: a refused one may be wanted after a retry."""
 
     def __init__(self, world: World, signals: list[SignalPlan]) -> None:
         self._world = world

@@ -149,8 +149,8 @@ def with_workflows(chance: random.Random, drawn: Scenario) -> Scenario:
         for job in jobs
         for number, wait in enumerate(job.waits)
     )
-    parents = [one for job in jobs for one in job.after]
-    by_hand = (chance.choice(parents), chance.uniform(1.0, 10.0)) if parents and chance.random() < 0.3 else None
+    waited_for = [one for job in jobs for one in job.after]
+    by_hand = (chance.choice(waited_for), chance.uniform(1.0, 10.0)) if waited_for and chance.random() < 0.3 else None
     return replace(drawn, jobs=tuple(jobs), signals=signals, by_hand=by_hand)
 
 

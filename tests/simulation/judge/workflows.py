@@ -73,7 +73,7 @@ class WorkflowJudge:
                 self._check_signals(name, row)
 
     def _retried(self, was: Mapping[bytes, str]) -> None:
-        """Who is held waits again for what has not ended; what a completed job has got does not count any more."""
+        """A child that is held waits again for what has not ended; what a completed job has got no longer counts."""
         rows = self._rows
         for edge in [one for one in self._over if was.keys() & one]:
             child = rows.jobs.get(edge[1])

@@ -15,7 +15,8 @@ from pulse.client.async_transport import dial
 from pulse.client.discovery import LocalSocket
 from pulse.errors import NotFoundError, PulseError
 from pulse.job import Signal
-from pulse.protocol import Frame, decode_any, encode
+from pulse.protocol import Frame, decode_any, decode_body, encode
+from pulse.protocol.workflows import NextSignalAnswer
 from tests.simulation.machine.patches import SOCKET
 
 ANSWER_S: Final = 6.0
@@ -53,14 +54,17 @@ class SimulatedReader:
     async def next_signal(self, job: bytes, name: str, had: Sequence[int]) -> NextSignal:
         while True:
             frame = await call("handler.signal", {"id": job, "name": name, "had": had})
-            answer = None if frame is None else decode_any(frame)
-            if frame is not None and answer is not None and frame.kind == "ok":
-                found = answer["signal"]
-                if found is None:
-                    return NextSignal(None, sent=answer["sent"], now_s=answer["now"], is_over=answer["is_over"])
-                sent_at = datetime.fromtimestamp(found["sent_at"], UTC)
-                signal = Signal(name=name, payload=json.loads(found["payload"]), sent_at=sent_at)
-                return NextSignal(signal, found["id"], sent=answer["sent"], now_s=answer["now"])
-            if answer is not None and answer["code"] != "unavailable":
-                raise NotFoundError(str(answer))
+            if frame is not None and frame.kind == "ok":
+                return _heard(name, decode_body(NextSignalAnswer, frame))
+            if frame is not None and decode_any(frame)["code"] != "unavailable":
+                raise NotFoundError(str(decode_any(frame)))
             await trio.sleep(PAUSE_S)
+
+
+def _heard(name: str, answer: NextSignalAnswer) -> NextSignal:
+    found = answer.signal
+    if found is None:
+        return NextSignal(None, sent=answer.sent, now_s=answer.now, is_over=answer.is_over)
+    sent_at = datetime.fromtimestamp(found.sent_at, UTC)
+    signal = Signal(name=name, payload=json.loads(found.payload or "null"), sent_at=sent_at)
+    return NextSignal(signal, found.id, sent=answer.sent, now_s=answer.now)

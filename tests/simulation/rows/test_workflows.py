@@ -31,7 +31,7 @@ SEEDS: Final = 8
 STEPS: Final = 120
 OPERATIONS: Final = (
     *("submit",) * 4, *("begin_submit", "commit") * 2, *("claim", "complete", "end", "wait", "retry") * 3,
-    *("send",) * 6, "begin_send", "look", "look", "keep", "cancel", "by_hand", "walk", "delete",
+    *("send",) * 6, "begin_send", "look", "look", "keep", "put_off", "cancel", "by_hand", "walk", "delete",
 )  # fmt: skip
 NAMES: Final = ("go", "pay")
 LATER_S: Final = 3600.0
@@ -39,8 +39,8 @@ SOON: Final = timedelta(minutes=1)
 STEPS_KEPT: Final = '{"$steps": {"a": 1}, "checkpoint": 2}'
 BY_HAND: Final = "UPDATE pulse.jobs SET status = 'CANCELED', completed_at = now() WHERE id = $1"
 _JOBS: Final = """
-    SELECT uuid_send(id), status::text, attempts, next_run_at, coalesce(is_parent, false), waiting_on, run_after IS NULL,
-        coalesce(signals, 0), awaited_signal, checkpoint::text, last_error
+    SELECT uuid_send(id), status::text, attempts, next_run_at, coalesce(is_parent, false), waiting_on,
+        run_after IS NULL, coalesce(signals, 0), awaited_signal, checkpoint::text, last_error
     FROM pulse.jobs ORDER BY id"""
 _EDGES: Final = """
     SELECT uuid_send(parent_id), uuid_send(child_id), on_failure, is_over
@@ -224,8 +224,17 @@ class WorkflowHistories:
         row = self._any()
         return (None, None) if row is None else (await self.store.delete([row.id]), self.rows.delete([row.id]))
 
+    async def do_put_off(self) -> tuple[object, object]:
+        """It may run elsewhere since the database went back."""
+        row = self._any()
+        if row is not None:
+            await self.store.epochs.put_off([row.id], LATER_S / 2)
+            self.rows.put_off([row.id], LATER_S / 2, _now())
+        return None, None
+
     async def do_by_hand(self) -> tuple[object, object]:
-        row = self._some([one for one in self.rows.jobs.values() if one.status == "PENDING"])
+        waiting = [one for one in self.rows.jobs.values() if one.status == "PENDING"]
+        row = self._some([one for one in waiting if one.is_parent] or waiting)
         if row is not None:
             await self.connection.execute(BY_HAND, UUID(bytes=row.id))
             row.let_go("CANCELED", finished_at=_now())

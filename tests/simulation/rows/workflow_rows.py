@@ -1,4 +1,4 @@
-"""The rows with jobs that wait, for others or for signals: ``pulse.settle`` and ``pulse.signal``, and what calls them."""
+"""The rows with jobs that wait, for others or for signals: what ``pulse.settle`` and ``pulse.signal`` do."""
 
 from __future__ import annotations
 
