@@ -252,13 +252,15 @@ VARIANTS: Final[dict[str, Variant]] = {
         ((WorkflowRows, "cancel", rows.Rows.cancel),), " is held although ", ("operator",)
     ),
     "who joins a parent does not look at it": Variant(
-        ((WorkflowRows, "join", _join_blindly),), " is held although ", ("kill a worker",)
+        ((WorkflowRows, "join", _join_blindly),), " is held although ", ("kill a worker",), first=84
     ),
     "nobody walks through the dependencies": Variant(
-        ((actor.Watchdog, "_settle_forgotten", _nothing),), "it does not come to an end", ("kill a worker",)
+        ((actor.Watchdog, "_settle_forgotten", _nothing),), "it does not come to an end", ("kill a worker",),
+        first=346,
     ),
     "signals that came meanwhile are not counted": Variant(
-        ((WorkflowRows, "has_come", lambda _self, _row, _seen: False),), " waits beside its signal ", ("kill a worker",)
+        ((WorkflowRows, "has_come", lambda _self, _row, _seen: False),), " waits beside its signal ",
+        ("kill a worker",), first=259,
     ),
     "what a wait got is not kept": Variant(((Steps, "_sent", _keep_nothing),), " and in a later attempt "),
     "a signal goes to each wait": Variant(

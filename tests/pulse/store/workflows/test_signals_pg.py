@@ -383,7 +383,7 @@ async def test_a_retry_by_an_operator_ends_no_wait(connection: Sql, store: Store
 
 @pytest.mark.parametrize("how", ["next_run_at = now()", "group_key = NULL", "group_key = 'g'"])
 async def test_what_may_run_elsewhere_is_not_woken(connection: Sql, store: Store, how: str) -> None:
-    """A job that was put off since the database went back; then it is due, however long it was to wait for the signal."""
+    """A job that was put off since the database went back; then it is due, however long it was to wait."""
     job = await waiting(connection)
     await connection.execute(f"UPDATE pulse.jobs SET {how} WHERE id = $1", job)
     await store.epochs.put_off([job.bytes], 600.0)
