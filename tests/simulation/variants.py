@@ -152,10 +152,10 @@ _TICK: Final = witness.Witness._tick
 GOES_BACK: Final = ("database goes back",)
 
 VARIANTS: Final[dict[str, Variant]] = {
-    "fence by the id alone": Variant(((ModelJob, "is_held", _is_running),), " ended as ", ("operator",), first=98),
+    "fence by the id alone": Variant(((ModelJob, "is_held", _is_running),), " ended as ", ("operator",), first=151),
     "obituary before the last reports": Variant(
         ((peers.PeerConnection, "hear_out", _nothing),), "was charged nothing", ("kill a worker", "trap at a word"),
-        first=7,
+        first=10,
     ),
     "started is told after the call": Variant(
         ((connection.Connection, "_turn", _start_before_telling),), "and was charged nothing", ("trap at a word",),
@@ -167,7 +167,7 @@ VARIANTS: Final[dict[str, Variant]] = {
     ),
     "watchdog reaps the living beside it": Variant(
         ((actor.Watchdog, "_in_hand", lambda _self, _workers: set()),), "lives beside it",
-        ("stop a worker", "stop an actor"), first=35,
+        ("stop a worker", "stop an actor"), first=50,
     ),
     "no guard against mass reaping": Variant(
         ((sweep_guard.SweepGuard, "may_reap", lambda _self, _now_s: True),), "lives and beats",
