@@ -181,10 +181,10 @@ VARIANTS: Final[dict[str, Variant]] = {
         "lives and beats", ("table locked",), first=105, within=400,
     ),
     "reaped before it is dead": Variant(
-        ((silent_workers.SilentWorkers, "_kill", _reap_the_living),), "lives and knows of it", first=3
+        ((silent_workers.SilentWorkers, "_kill", _reap_the_living),), "lives and knows of it", first=5
     ),
     "reports are written once": Variant(
-        ((report.ReportWriter, "_insist", _insist_once),), "its report was answered", first=25
+        ((report.ReportWriter, "_insist", _insist_once),), "its report was answered", first=42
     ),
     "a lost claim is not doubted": Variant(
         (

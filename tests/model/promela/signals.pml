@@ -8,12 +8,8 @@
 
 #include "row.pml"
 
-#ifndef CLAIMS
 #define CLAIMS 4
-#endif
-#ifndef SIGNALS
 #define SIGNALS 2
-#endif
 #define WAITS 2
 #define OVER 9                    /* what a wait has got whose time was over */
 
@@ -68,7 +64,7 @@ inline keep() {
     since[0] = at[0]; since[1] = at[1]
 }
 
-/* Claim, and the handler up to its end; Steps.wait is each turn of its inner loop. */
+/* A claim, and the handler up to its end; each turn of the inner loop is a wait. */
 active [2] proctype Attempt() {
     byte token, number, seen, found, each;
     byte mine[WAITS], at[WAITS];
