@@ -22,7 +22,7 @@ _COMMENT: Final = re.compile(r"/\*.*?\*/", re.DOTALL)
 _NAMED: Final = re.compile(r"\b([A-Za-z]\w+)\.(?!pml|sql)(\w+)\b|\b([a-z]+(?:_[a-z]+)+)\b(?!\.)")
 
 PAGE: Final = (DOCS / "model.md").read_text("utf-8")
-MODELS: Final = ("epoch", "fence", "ladder", "limits", "outage", "reconnect")
+MODELS: Final = ("epoch", "fence", "joins", "ladder", "limits", "outage", "reconnect", "signals")
 SOURCES: Final = {path.name: path.read_text("utf-8") for path in sorted(HERE.glob("*.pml"))}
 PROMELA: Final = "\n".join(_COMMENT.sub("", source) for source in SOURCES.values())
 DEFAULTS: Final = {"ONLY", "LIVENESS", "LEASE", "MAX_ATTEMPTS", "STEP", "JOBS"}  # not flags of variants

@@ -34,6 +34,9 @@ HOLD: Final = (
     Variant("limits", ("CHANGES=3",), floor=100_000),
     Variant("limits", ("CHANGES=1", "CLAIMS=3"), floor=500_000),
     Variant("limits", ("SEQUENCE", "CLAIMS=3"), floor=8_000),
+    Variant("signals", floor=200_000),
+    Variant("joins", floor=300),
+    Variant("joins", ("NO_HAND", "NOBODY_WALKS"), floor=100),  # the walk is for what pulse has not ended itself
 )
 
 BREAK: Final = (
@@ -125,4 +128,20 @@ BREAK: Final = (
     Variant("limits", ("TABLE_IS_NOT_LOCKED",), "what_runs_is_counted"),
     Variant("limits", ("SEQUENCE", "HEAD_IS_SKIPPED"), "a_sequence_is_in_order"),
     Variant("limits", ("SEQUENCE", "SEQUENCE_WITHOUT_SLOT"), "a_sequence_is_in_order"),
+    # Signals: the commit of a sender beside the end of an attempt that waits.
+    Variant("signals", ("COUNT_IS_NOT_COMPARED",), "nobody_waits_beside_a_signal"),
+    Variant("signals", ("COUNT_IS_READ_LATER",), "nobody_waits_beside_a_signal"),
+    Variant("signals", ("SIGNAL_WAKES_NOBODY",), "nobody_waits_beside_a_signal"),
+    Variant("signals", ("HAD_ARE_FORGOTTEN",), "each_signal_goes_to_one_wait"),
+    Variant("signals", ("DECISION_IS_NOT_KEPT",), "a_wait_keeps_what_it_got"),
+    Variant("signals", ("CHECKPOINTS_ARE_NOT_FENCED",), "a_wait_keeps_what_it_got"),
+    Variant("signals", ("OVER_FOR_ALL",), "a_wait_has_its_time"),
+    # Dependencies: the commit of a child beside the ends of its parents.
+    Variant("joins", ("NO_HAND", "NOBODY_WALKS", "JOINS_WITHOUT_LOOK"), "no_child_waits_for_ever"),
+    Variant("joins", ("NO_HAND", "NOBODY_WALKS", "JOINS_WITHOUT_LOCK"), "no_child_waits_for_ever"),
+    Variant("joins", ("NO_HAND", "NOBODY_WALKS", "SETTLES_BY_THE_SNAPSHOT"), "no_child_waits_for_ever"),
+    Variant("joins", ("NO_HAND", "NOBODY_WALKS", "NO_PARENT_TELLS"), "no_child_waits_for_ever"),
+    Variant("joins", ("NOBODY_WALKS",), "no_child_waits_for_ever"),
+    Variant("joins", ("OVER_IS_FORGOTTEN",), "no_child_starts_early"),
+    Variant("joins", ("DEPENDENCIES_ARE_NOT_LOCKED",), "no_child_starts_early"),
 )

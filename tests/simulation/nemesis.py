@@ -22,6 +22,10 @@ STATEMENTS: Final = (
     "submit_and_claim:after", "submit_and_claim:after", "lapsed:after", "mark_sweep:after", "tick:before",
     "tick:after", "begin:before", "begin:after",
 )  # fmt: skip
+OF_WORKFLOWS: Final = (
+    "submit_held:before", "submit_held:after", "signal:before", "signal:after", "next_signal:after",
+    "checkpoint:before", "checkpoint:after", "settle_forgotten:before",
+)  # fmt: skip
 WORDS: Final = ("assign:after", "started:before", "started:after", "report:before", "report:after")
 OPERATIONS: Final[Sequence[tuple[str, *tuple[tuple[str, object], ...]]]] = (
     ("jobs.cancel",), ("jobs.cancel",), ("jobs.cancel",), ("jobs.retry",), ("jobs.retry",), ("jobs.delete",),
@@ -61,7 +65,8 @@ class Nemesis:
                 act(process)
 
     def _trap_a_statement(self) -> None:
-        point = self._chance.choice(STATEMENTS)
+        has_workflows = self._world.scenario.has_workflows
+        point = self._chance.choice((*STATEMENTS, *OF_WORKFLOWS) if has_workflows else STATEMENTS)
         statement, _, when = point.partition(":")
         acts: list[Callable[[Process], None]] = [self._kill, self._kill, self._stop_for_a_while]
         if when == "after":

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from tests.simulation.machine.worker import Act
+from tests.simulation.machine.worker import Act, Wait
 from tests.support.store.limit_rows import Limit
 
 LEASE_S: Final = 8.0
@@ -17,6 +17,7 @@ SWEEP_S: Final = 2.0
 POLL_S: Final = 1.0
 OBEY_S: Final = 1.0
 LIMITED_SHARE: Final = 0.3  # of the seeds
+WORKFLOW_SHARE: Final = 0.35
 STALLS: Final = -1.0  # in the place of a timeout: it is the silence that is bounded
 
 
@@ -36,7 +37,11 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One job; *acts*: what its handler does the first, second ... time, then as the last time."""
+    """
+    One job; *acts*: what its handler does the first, second ... time, then as the last time.
+
+    Before that it has *waits*; *after*: the jobs that it waits for itself, *on_failure*: what it does if one fails.
+    """
 
     id: bytes
     label: str
@@ -49,11 +54,32 @@ class Job:
     delay_s: float
     topic: str | None = None
     group: str | None = None
+    after: tuple[bytes, ...] = ()
+    on_failure: str | None = None
+    waits: tuple[Wait, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SignalPlan:
+    """A signal that somebody sends to a job; its *key* is also what it says."""
+
+    job: bytes
+    name: str
+    key: str
+    at_s: float
 
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """All of it; *limits*: by name, *limit_of*: topics that go by the limit of another name."""
+    """
+    All of it.
+
+    Attributes:
+        limits: By name.
+        limit_of: Topics that go by the limit of another name.
+        signals: What is sent to the jobs that wait; empty: none does.
+        by_hand: A job that somebody cancels, and when: by SQL that does not tell those that wait for it.
+    """
 
     machines: int
     slots: tuple[Slot, ...]
@@ -63,6 +89,12 @@ class Scenario:
     slowness: float
     limits: Mapping[str, Limit] = field(default_factory=dict)
     limit_of: Mapping[str, str] = field(default_factory=dict)
+    signals: tuple[SignalPlan, ...] = ()
+    by_hand: tuple[bytes, float] | None = None
+
+    @property
+    def has_workflows(self) -> bool:
+        return any(job.after or job.waits for job in self.jobs)
 
 
 def draw(chance: random.Random) -> Scenario:
@@ -93,6 +125,33 @@ def with_limits(chance: random.Random, drawn: Scenario) -> Scenario:
     )
     limit_of = {"default": name, "other": name} if name == "both" else {}
     return replace(drawn, jobs=jobs, limits={name: limit}, limit_of=limit_of)
+
+
+def with_workflows(chance: random.Random, drawn: Scenario) -> Scenario:
+    """*drawn*, or the same with jobs that wait for others, and for signals; *chance* is one of its own, as above."""
+    if chance.random() >= WORKFLOW_SHARE:
+        return drawn
+    jobs: list[Job] = []
+    for job in drawn.jobs:
+        parents = chance.sample(jobs, min(len(jobs), chance.choice((0, 0, 1, 1, 2, 3))))
+        waits = tuple(
+            Wait(chance.choice(("go", "go", "pay")), chance.choice((None, None, 0.0, 1.0, 6.0)))
+            for _ in range(chance.choice((0, 0, 1, 2, 3)))
+        )
+        jobs.append(
+            replace(
+                job, after=tuple(one.id for one in parents), on_failure=chance.choice((None, "run")), waits=waits,
+                at_s=max([job.at_s, *(one.at_s for one in parents)]),
+            )
+        )  # fmt: skip
+    signals = tuple(
+        SignalPlan(job.id, wait.name, f"{job.label}.{number}", chance.choice((0.0, chance.uniform(0.0, 15.0))))
+        for job in jobs
+        for number, wait in enumerate(job.waits)
+    )
+    waited_for = [one for job in jobs for one in job.after]
+    by_hand = (chance.choice(waited_for), chance.uniform(1.0, 10.0)) if waited_for and chance.random() < 0.3 else None
+    return replace(drawn, jobs=tuple(jobs), signals=signals, by_hand=by_hand)
 
 
 def _slot(chance: random.Random, number: int, machines: int) -> Slot:

@@ -74,6 +74,7 @@ def test_what_happens_in_a_world() -> None:
         *("completed", "crashed", "timeout", "stalled", "lease_expired", "released", "unassigned", "canceled"),
         *("trap at a word", "reboot", "kill an actor", "stop an actor", "stop a worker", "database away"),
         *("database goes back", "epochs", "rows locked", "table locked", "full", "rate"),
+        *("signals", "waits over", "canceled with its parent", *(("by hand",) if WHOLE else ())),
     }
 
 

@@ -11,6 +11,8 @@ from unittest import mock
 
 import msgspec
 
+from pulse.app.workflows.receipt import Receipt
+from pulse.app.workflows.steps import Steps
 from pulse.errors import UnavailableError
 from pulse.store.recovery.epochs import NewEpoch
 from pulse.store.rows import Ending, EndingKind
@@ -24,6 +26,7 @@ from pulse_actors.dispatcher.workers import deadlines
 from pulse_actors.dispatcher.writes import report, report_rows, unwritten
 from pulse_actors.watchdog import actor, sweep_guard
 from tests.simulation.rows import database
+from tests.simulation.rows.workflow_rows import WorkflowRows
 from tests.support.store import epoch_rows, limit_rows, rows
 from tests.support.store.model import ModelJob
 
@@ -132,16 +135,27 @@ def _see_nothing_running(self: limit_rows.Limits, _model: object) -> limit_rows.
     return limit_rows.Seen({name: limit.claims for name, limit in self.by_name.items()}, Counter())
 
 
+def _join_blindly(self: WorkflowRows, edge: tuple[bytes, bytes], _now: object) -> None:
+    self.jobs[edge[0]].is_parent = True
+
+
+def _keep_nothing(self: Steps, save: Any) -> Receipt:
+    """Nor wait for it."""
+    receipt = Receipt()
+    receipt.settle()
+    return receipt
+
+
 _OPEN: Final = group_turns.GroupTurns._open
 _CLAIM: Final = loop.ClaimLoop._claim_readable
 _TICK: Final = witness.Witness._tick
 GOES_BACK: Final = ("database goes back",)
 
 VARIANTS: Final[dict[str, Variant]] = {
-    "fence by the id alone": Variant(((ModelJob, "is_held", _is_running),), " ended as ", ("operator",), first=98),
+    "fence by the id alone": Variant(((ModelJob, "is_held", _is_running),), " ended as ", ("operator",), first=151),
     "obituary before the last reports": Variant(
         ((peers.PeerConnection, "hear_out", _nothing),), "was charged nothing", ("kill a worker", "trap at a word"),
-        first=7,
+        first=10,
     ),
     "started is told after the call": Variant(
         ((connection.Connection, "_turn", _start_before_telling),), "and was charged nothing", ("trap at a word",),
@@ -153,24 +167,24 @@ VARIANTS: Final[dict[str, Variant]] = {
     ),
     "watchdog reaps the living beside it": Variant(
         ((actor.Watchdog, "_in_hand", lambda _self, _workers: set()),), "lives beside it",
-        ("stop a worker", "stop an actor"), first=35,
+        ("stop a worker", "stop an actor"), first=50,
     ),
     "no guard against mass reaping": Variant(
         ((sweep_guard.SweepGuard, "may_reap", lambda _self, _now_s: True),), "lives and beats",
-        ("database away", "database clock set"), first=415, within=600,
+        ("database away", "database clock set"), first=498, within=600,
     ),
     "what cannot be written is not told": Variant(
-        ((unwritten.UnwrittenLeases, "run", _nothing),), "lives and beats", ("rows locked",), first=333, within=400
+        ((unwritten.UnwrittenLeases, "run", _nothing),), "lives and beats", ("rows locked",), first=447, within=400
     ),
     "marks are made while nobody can write": Variant(
         ((database, "WRITES", database.WRITES - {"mark_sweep"}), (unwritten.UnwrittenLeases, "run", _nothing)),
         "lives and beats", ("table locked",), first=105, within=400,
     ),
     "reaped before it is dead": Variant(
-        ((silent_workers.SilentWorkers, "_kill", _reap_the_living),), "lives and knows of it", first=3
+        ((silent_workers.SilentWorkers, "_kill", _reap_the_living),), "lives and knows of it", first=5
     ),
     "reports are written once": Variant(
-        ((report.ReportWriter, "_insist", _insist_once),), "its report was answered", first=25
+        ((report.ReportWriter, "_insist", _insist_once),), "its report was answered", first=42
     ),
     "a lost claim is not doubted": Variant(
         (
@@ -210,7 +224,7 @@ VARIANTS: Final[dict[str, Variant]] = {
         ((witness.Witness, "_knows_less", _knows_all),), "is handed out twice", GOES_BACK, first=44
     ),
     "nobody waits for other hosts": Variant(
-        ((witness.Witness, "_may_open", lambda _self, _seen: True),), " begins in ", GOES_BACK, first=285
+        ((witness.Witness, "_may_open", lambda _self, _seen: True),), " begins in ", GOES_BACK, first=290
     ),
     "what may run yet is not put off": Variant(
         ((rows.Rows, "put_off", lambda _self, _ids, _put_off_s, _now: None),), " begins in ", GOES_BACK, first=38
@@ -233,6 +247,24 @@ VARIANTS: Final[dict[str, Variant]] = {
     ),
     "what was full is left alone": Variant(
         ((group_turns.GroupTurns, "_open", _open_what_has_a_time),), "it does not come to an end",
+    ),
+    "nobody is told of what is canceled": Variant(
+        ((WorkflowRows, "cancel", rows.Rows.cancel),), " is held although ", ("operator",)
+    ),
+    "who joins a parent does not look at it": Variant(
+        ((WorkflowRows, "join", _join_blindly),), " is held although ", ("kill a worker",), first=84
+    ),
+    "nobody walks through the dependencies": Variant(
+        ((actor.Watchdog, "_settle_forgotten", _nothing),), "it does not come to an end", ("kill a worker",),
+        first=346,
+    ),
+    "signals that came meanwhile are not counted": Variant(
+        ((WorkflowRows, "has_come", lambda _self, _row, _seen: False),), " waits beside its signal ",
+        ("kill a worker",), first=259,
+    ),
+    "what a wait got is not kept": Variant(((Steps, "_sent", _keep_nothing),), " and in a later attempt "),
+    "a signal goes to each wait": Variant(
+        ((Steps, "_had", lambda _self: []),), "which another one had", ("kill a worker",)
     ),
 }  # fmt: skip
 

@@ -6,14 +6,15 @@ import random
 import traceback
 from collections.abc import Callable, MutableMapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final
 
 import trio
 
 from pulse.config import Settings
 from tests.simulation import scenario
-from tests.simulation.clients import Producer
-from tests.simulation.judge import Judge
+from tests.simulation.clients import Producer, SignalSender
+from tests.simulation.judge.judge import Judge
 from tests.simulation.machine import clockwork
 from tests.simulation.machine.machine import OWN_UID, Machine
 from tests.simulation.machine.process import Gated, Process
@@ -42,7 +43,8 @@ class World:
         self.seed = seed
         self._only = only
         self.chance = random.Random(seed)
-        self.scenario = scenario.with_limits(random.Random(f"limits {seed}"), scenario.draw(self.chance))
+        limited = scenario.with_limits(random.Random(f"limits {seed}"), scenario.draw(self.chance))
+        self.scenario = scenario.with_workflows(random.Random(f"workflows {seed}"), limited)
         self.settings = Settings(
             lease_s=scenario.LEASE_S, heartbeat_s=scenario.HEARTBEAT_S, sweep_s=scenario.SWEEP_S,
             poll_s=scenario.POLL_S, obey_s=scenario.OBEY_S,
@@ -52,6 +54,7 @@ class World:
         self.jobs = {job.id: job for job in self.scenario.jobs}
         self.workers: dict[str, Worker] = {}
         self.acknowledged: list[bytes] = []
+        self.sent: list[scenario.SignalPlan] = []
         self.retried: dict[bytes, int] = {}
         self.deleted: set[bytes] = set()
         self.events: list[tuple[float, str, object, dict[str, object]]] = []
@@ -79,6 +82,9 @@ class World:
             for site in self.sites:
                 site.start()
             self._produce()
+            self._send()
+            if self.scenario.by_hand is not None:
+                self.timers.after(self.scenario.by_hand[1], partial(self._cancel_by_hand, self.scenario.by_hand[0]))
             self.nursery.start_soon(self.nemesis.run, self.scenario.trouble_s)
             await self._until_over()
             self._close()
@@ -92,15 +98,39 @@ class World:
                 "producer", Producer(self, left).main, on_end=lambda: self.timers.after(1.0, self._produce)
             )
 
+    def _send(self) -> None:
+        """The same of signals."""
+        left = [one for one in self.scenario.signals if one not in self.sent]
+        if left:
+            self._sender = self.machines[0].spawn(
+                "sender", SignalSender(self, left).main, on_end=lambda: self.timers.after(1.0, self._send)
+            )
+
+    def _cancel_by_hand(self, job: bytes) -> None:
+        """Somebody's SQL; the next walk through the dependencies tells those that wait for it."""
+        row = self.database.rows.jobs.get(job)
+        if row is not None and row.status in {"PENDING", "RETRYING"}:
+            self.trace("canceled by hand", job=job)
+            self.judge.count("by hand")
+            self.judge.workflows.by_hand.add(job)
+            row.let_go("CANCELED", finished_at=self.database.now())
+
     def backup(self) -> Callable[..., None]:
         rows, closed = self.database.backup(), self.judge.closed()
         acknowledged, retried, deleted = list(self.acknowledged), dict(self.retried), set(self.deleted)
+        sent = list(self.sent)
 
         def restore(*, in_place: bool) -> None:
             self.trace("database goes back", in_place=in_place)
             self.database.go_back(rows, in_place=in_place)
             self.judge.went_back(closed)
             self.acknowledged[:], self.retried, self.deleted = acknowledged, dict(retried), set(deleted)
+            self.sent[:] = sent
+            if self.scenario.signals:
+                if self._sender.dead:
+                    self.timers.after(1.0, self._send)
+                else:
+                    self._sender.exit(0)
             if self._producer.dead:
                 self.timers.after(1.0, self._produce)
             else:

@@ -150,13 +150,17 @@ ON CONFLICT (job_id, attempt) DO NOTHING;
 -- What:    postpone jobs of which an attempt from before an epoch may still run on this host, repeatedly until it has ended: no other
 --          host claims them meanwhile.
 -- Args:    $1 ids uuid[] (sorted), $2 for how long float8 seconds, $3 now
--- Guard:   status; jobs that are due later stay as they are. No signal makes the others due before: their handlers ask for it anyway. In a group, where it may be a sequence, the position stays.   Returns: nothing.
+-- Guard:   status; jobs that are due later stay as they are, unless a signal or the end of a parent could make them due before: one that
+--          waits for a signal is due then, and its handler asks for it anyway. In a group, where it may be a sequence, the position stays.
+-- Returns: nothing.
 UPDATE pulse.jobs j
-SET next_run_at = CASE WHEN j.group_key IS NULL THEN coalesce($3, clock_timestamp()) + $2 * interval '1 second' ELSE j.next_run_at END,
-    run_after = CASE WHEN j.group_key IS NOT NULL THEN coalesce($3, clock_timestamp()) + $2 * interval '1 second' END, awaited_signal = NULL
-FROM (SELECT o.id FROM pulse.jobs o WHERE o.id = ANY ($1::uuid[]) AND o.status::text IN ('PENDING', 'RETRYING')
+SET next_run_at = CASE WHEN j.waiting_on > 0 THEN j.next_run_at WHEN j.group_key IS NULL THEN l.until ELSE least(j.next_run_at, l.until) END,
+    run_after = CASE WHEN j.waiting_on > 0 THEN greatest(j.run_after, l.until) WHEN j.group_key IS NOT NULL THEN l.until END, awaited_signal = NULL
+FROM (SELECT o.id, coalesce($3, clock_timestamp()) + $2 * interval '1 second' AS until
+      FROM pulse.jobs o WHERE o.id = ANY ($1::uuid[]) AND o.status::text IN ('PENDING', 'RETRYING')
       ORDER BY o.id FOR UPDATE SKIP LOCKED) AS l
-WHERE j.id = l.id AND j.status::text IN ('PENDING', 'RETRYING') AND greatest(j.next_run_at, j.run_after) < coalesce($3, clock_timestamp()) + $2 * interval '1 second';
+WHERE j.id = l.id AND j.status::text IN ('PENDING', 'RETRYING')
+  AND (greatest(j.next_run_at, j.run_after) < l.until OR j.awaited_signal IS NOT NULL OR j.waiting_on > 0);
 
 
 -- name: attempts_gone_back :one

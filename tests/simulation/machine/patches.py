@@ -8,6 +8,7 @@ process calls, so this is done once for all runs.
 from __future__ import annotations
 
 import contextlib
+import inspect
 import os
 import signal
 import types
@@ -155,7 +156,8 @@ def _kill_orphans() -> int:
 
 async def _run_sync(function: Callable[..., object], *args: object, **_: object) -> object:
     await trio.lowlevel.checkpoint()
-    return function(*args)
+    answer = function(*args)
+    return await answer if inspect.isawaitable(answer) else answer
 
 
 def _user_of(host: identity.Host, name: str) -> int | None:

@@ -9,18 +9,25 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
 from pulse.app.handler import make_handler
 from pulse.app.outcome import RELEASED, Discard, Outcome, RetryAfter, Snooze, crashed
+from pulse.app.transactions.fence import FencePhase
+from pulse.app.workflows.receipt import Receipt
+from pulse.app.workflows.steps import SignalWaiting
+from pulse.errors import PulseError
 from pulse.protocol import Drain
 from pulse.system.failure_log import FailedAttempt
 from pulse.worker.execution.attempt import Attempt, Pair, Phase, StopReason
+from pulse.worker.execution.link import AttemptLink
 from pulse.worker.session.connection import Connection
 from pulse.worker.session.ledger import Ledger
 from pulse.worker.session.reconnect import Dialer, WorkerRefusedError
+from tests.simulation.machine.asking import SimulatedReader
 from tests.simulation.machine.observed import Observed
 from tests.simulation.machine.process import Process
 
@@ -58,6 +65,14 @@ class Act:
 
     kind: str
     seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """A signal that a handler waits for."""
+
+    name: str
+    timeout_s: float | None
 
 
 class Worker:
@@ -133,15 +148,29 @@ class Worker:
         if attempt.stopped is not None:
             self.ended(attempt, RELEASED)
             return
-        act = self._world.act_of(attempt.pair)
         self._world.judge.began(self.process, attempt.pair)
         attempt.begun = True
+        attempt.make_link = partial(AttemptLink, self)
         value: object = _CancelledError()
         with trio.CancelScope() as scope:
             attempt.task = _Task(scope)
-            value = await self._do(act, attempt)
+            value = await self._play(attempt)
         self._world.judge.finished(self.process, attempt.pair)
         self.ended(attempt, value if isinstance(value, Outcome) else attempt.ending(value))
+
+    async def _play(self, attempt: Attempt) -> object:
+        try:
+            await self._wait_for_signals(attempt)
+        except (SignalWaiting, PulseError) as ended:
+            return ended
+        return await self._do(self._world.act_of(attempt.pair), attempt)
+
+    async def _wait_for_signals(self, attempt: Attempt) -> None:
+        workflows = self._world.judge.workflows
+        for number, wait in enumerate(self._world.jobs[attempt.pair[0]].waits):
+            workflows.waits(attempt.pair, number)
+            signal = await attempt.context.wait_for(wait.name, timeout_s=wait.timeout_s)
+            workflows.got(self.process, attempt.pair, number, None if signal is None else signal.payload)
 
     async def _do(self, act: Act, attempt: Attempt) -> object:
         if (
@@ -189,6 +218,24 @@ class Worker:
     def _wake(self) -> None:
         if self._connection is not None:
             self._connection.wake()
+
+    # What the links of their contexts call.
+
+    identity: str | None = None
+    reader: Any = SimulatedReader()
+
+    def lease_lost(self, attempt: Attempt) -> bool:
+        return attempt.lost
+
+    def fenced(self, attempt: Attempt, phase: FencePhase) -> None:
+        """No handler has transactions here."""
+
+    def progressed(self, attempt: Attempt, text: str) -> None:
+        """Nor progress."""
+
+    def checkpointed(self, attempt: Attempt, text: str, receipt: Receipt | None = None) -> None:
+        self.desk.checkpoints.save(attempt, text, receipt)
+        self._wake()
 
     # Its life, as in the service.
 

@@ -1,5 +1,5 @@
 """
-The database of the simulation, the one thing in it that is no real code: ``Rows`` behind connections that fail.
+The database of the simulation, the one thing in it that is no real code: rows behind connections that fail.
 
 A statement is on its way, is carried out at one moment, and its answer is on its way back. It can be refused before, or
 its answer lost after; and when its caller is killed meanwhile, it is carried out all the same, perhaps seconds later.
@@ -11,14 +11,15 @@ from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import fields
 from datetime import UTC, datetime, timedelta
+from itertools import count
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 import trio
 
 from pulse.errors import StatementTimeoutError, UnavailableError
 from tests.simulation.machine.process import PROCESS, Process
+from tests.simulation.rows.workflow_rows import WorkflowRows
 from tests.support.store.epoch_rows import Server, first_ledger
-from tests.support.store.rows import Rows
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -33,7 +34,7 @@ DEADLINE_S: Final = 3.0  # of a statement that nobody answers
 WRITES: Final = frozenset(
     (
         *("submit", "submit_and_claim", "submit_again", "claim", "move", "complete", "end", "extend", "checkpoint"),
-        *("cancel", "retry", "delete", "change", "mark_sweep"),
+        *("cancel", "retry", "delete", "change", "mark_sweep", "submit_held", "signal", "settle_forgotten"),
     )
 )
 T = TypeVar("T")
@@ -56,6 +57,7 @@ class Database:
         gone_back_s: When it last did.
         troubles: What kept heartbeats from being written: start, end, and how many of them it may have been.
         locks: The same of locks, which a living dispatcher can report.
+        signal_numbers: Ids of signals; none is used again when it goes back.
     """
 
     def __init__(self, world: World) -> None:
@@ -69,7 +71,8 @@ class Database:
         self.table_locked = False
         self.troubles: list[list[float]] = []
         self.locks: list[list[float]] = []
-        self.rows = Rows(swept_at=self.now(), ledger=first_ledger(self.now()))
+        self.signal_numbers = count(1)
+        self.rows = WorkflowRows(swept_at=self.now(), ledger=first_ledger(self.now()))
         self.server = Server(self.now(), 1)
         self.gone_back = 0
         self.gone_back_s = float("-inf")
@@ -77,13 +80,13 @@ class Database:
     def now(self) -> datetime:
         return EPOCH + timedelta(seconds=trio.current_time() + self.stepped_s)
 
-    def backup(self) -> Rows:
+    def backup(self) -> WorkflowRows:
         return deepcopy(self.rows)
 
-    def go_back(self, backup: Rows, *, in_place: bool) -> None:
+    def go_back(self, backup: WorkflowRows, *, in_place: bool) -> None:
         """Restore *copy*: in the same server, with other tables; or in another one."""
         kept = deepcopy(backup)
-        for one in fields(Rows):
+        for one in fields(kept):
             setattr(self.rows, one.name, getattr(kept, one.name))
         started_at, relation = self.server
         self.server = Server(started_at, relation + 1) if in_place else Server(self.now(), relation)

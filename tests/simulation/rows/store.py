@@ -14,7 +14,6 @@ from pulse.store.admin.schema import SCHEMA_VERSION
 from pulse.store.connections.session import HeldCommit
 from pulse.store.failures import Failing
 from pulse.store.limit_claims import Blocked, GroupHead
-from pulse.store.operators.dependencies import FIRST, Settled
 from pulse.store.operators.jobs import ChangedJob, RestartedJob
 from pulse.store.operators.policies import LivePolicy
 from pulse.store.operators.transaction import Operator
@@ -41,6 +40,7 @@ from pulse.store.rows import (
 )
 from tests.simulation.rows.database import Database
 from tests.simulation.rows.epochs import FakeEpochs
+from tests.simulation.rows.workflows import FakeDependencies, FakeSignals, FakeSubmits
 from tests.support.store.limit_rows import Start
 
 LONG: Final = 0.2  # of the claims under limits
@@ -113,13 +113,6 @@ class FakeLimits:
         return 0
 
 
-class NoDependencies:
-    """``DependencyStore`` of a database in which no job waits for another."""
-
-    async def settle_forgotten(self, _after: tuple[bytes, bytes], _limit: int) -> Settled:
-        return Settled(FIRST, 0)
-
-
 class FakeStore:
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -132,13 +125,14 @@ class FakeStore:
         self.depths = self
         self.limit_reads = self
         self.gate = self  # never asked: nobody pauses here
-        self.unique = self  # nor this one: no job there has a unique key
+        self.unique = FakeSubmits(database)
         self.findings = self
         self.epochs = FakeEpochs(database)
         self.timelines = Timelines()
         self.failing = Failing()
         self.aside = NothingAside()
-        self.dependencies = NoDependencies()
+        self.dependencies, self.signals = FakeDependencies(database), FakeSignals(database)
+        self._held: dict[bytes, bool] = {}  # of those that were retried
         self._knowledge: ClaimWitness | None = None
         self.limited = self.limits = FakeLimits(database, lambda: self._knowledge)
         self.audit = self  # only how far retention has got is written there
@@ -318,16 +312,25 @@ class FakeStore:
         """Nothing is set aside."""
 
     async def retry(self, ids: Sequence[bytes]) -> dict[bytes, RestartedJob]:
+        """With ``wait_again``, which is in the same transaction."""
+
         def act() -> dict[bytes, RestartedJob]:
             completed = {one for one, row in self._rows.jobs.items() if row.status == "COMPLETED"}
-            rows = ((one, self._rows.jobs[one]) for one in sorted(self._rows.retry(ids, self._now())))
-            wakes = {
-                one: Wake(row.topic, row.priority, row.next_run_at.timestamp(), group_key=row.group_key)
-                for one, row in rows
+            rows = [self._rows.jobs[one] for one in sorted(self._rows.retry(ids, self._now()))]
+            self._held |= self._rows.wait_again(row.id for row in rows)
+            return {
+                row.id: RestartedJob(
+                    Wake(row.topic, row.priority, row.next_run_at.timestamp(), group_key=row.group_key),
+                    had_completed=row.id in completed,
+                    has_relatives=row.is_parent or row.waiting_on is not None,
+                )
+                for row in rows
             }
-            return {one: RestartedJob(wake, one in completed) for one, wake in wakes.items()}
 
         return await self._do("retry", act, ids)
+
+    async def wait_again(self, retried: Sequence[bytes], _prevented: Sequence[bytes]) -> dict[bytes, bool]:
+        return {one: self._held.pop(one) for one in retried}
 
     async def delete(self, ids: Sequence[bytes]) -> set[bytes]:
         return await self._do("delete", lambda: self._rows.delete(ids), ids)

@@ -44,6 +44,11 @@ class ModelJob:
     expires_at: datetime | None = None
     group_key: str | None = None
     counted_by: str | None = None
+    is_parent: bool = False
+    waiting_on: int | None = None
+    run_after: datetime | None = None
+    signals: int = 0
+    awaited_signal: str | None = None
 
     def is_over(self, now: datetime) -> bool:
         return self.expires_at is not None and self.expires_at <= now

@@ -200,9 +200,12 @@ class Rows(Model):
         self.put_off([ending.id for ending in over], held.put_off_s, now)
 
     def put_off(self, ids: Sequence[bytes], put_off_s: float, now: datetime) -> None:
+        until = now + timedelta(seconds=put_off_s)
         for job in (self.jobs[one] for one in ids if one in self.jobs):
-            if job.status in WAITING:
-                job.next_run_at = max(job.next_run_at, now + timedelta(seconds=put_off_s))
+            if job.status in WAITING and job.waiting_on:
+                job.run_after = max(job.run_after or until, until)
+            elif job.status in WAITING and (job.awaited_signal is not None or job.next_run_at < until):
+                job.next_run_at, job.awaited_signal = until, None
 
     def knows_less(self, handed_out: Mapping[bytes, int], forgotten: AbstractSet[bytes]) -> bool:
         return any(

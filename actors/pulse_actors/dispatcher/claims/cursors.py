@@ -181,7 +181,7 @@ class Cursors:
         return self._wanted or self._recent or self._survey is not None
 
     def _is_polling(self, now_s: float) -> bool:
-        return now_s - self._full_s >= self._poll_s
+        return now_s >= self._full_s + self._poll_s  # to the last bit as ``pause_s`` has it: else it waits for 0 s
 
     def window_due(self, now_s: float) -> int | None:
         """The window for the next claim; None: none. Where full claims are fast, they make windows unnecessary."""

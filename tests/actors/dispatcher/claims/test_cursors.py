@@ -396,3 +396,13 @@ def test_where_many_topics_age_the_oldest_come_along(monkeypatch: pytest.MonkeyP
     assert [start.topic for start in one.starts(MANY, ageing_s, 1000.0)] == ["t4", "t5", "t1"]
     assert [start.topic for start in one.starts(MANY, {"t5": 1000.0}, 1000.0)] == ["t1", "t2", "t3"]
     assert len(one.starts(MANY[:3], ageing_s, 1000.0)) == 2, "of few all that are known"
+
+
+def test_where_nothing_is_to_wait_for_a_full_claim_is_due() -> None:
+    """Also where the sum and the difference of two times are rounded differently: a loop would turn without a pause."""
+    for step in range(1000):
+        one, ended_s = Cursors(1.0), 1023.5 + step * 0.00017
+        one.full_begins()
+        one.full_done(ended_s, ended_s)
+        at_s = ended_s + one.pause_s(ended_s)
+        assert one.is_full_due(at_s) == (one.pause_s(at_s) == 0.0)

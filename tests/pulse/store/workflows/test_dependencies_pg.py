@@ -99,6 +99,17 @@ async def value(connection: Sql, column: str, job: UUID) -> Any:
     return await connection.fetchval(f"SELECT {column} FROM pulse.jobs WHERE id = $1", job)
 
 
+async def test_what_may_run_elsewhere_is_not_released(connection: Sql, store: Store) -> None:
+    """A child that was put off since the database went back to when its parent had not ended."""
+    parent = await submit(connection)
+    child, later = await submit(connection, parent), await submit(connection, parent, delay_s=3600.0)
+    await store.epochs.put_off([child.bytes, later.bytes], 600.0)
+    assert await state(connection, child) == ("PENDING", 1, True)
+    await complete(connection, parent)
+    due_in = "SELECT date_part('epoch', next_run_at - now()) FROM pulse.jobs WHERE id = $1"
+    assert 500 < await connection.fetchval(due_in, child) < 600 < await connection.fetchval(due_in, later)
+
+
 async def test_a_job_waits_for_all_others(connection: Sql) -> None:
     """It is due when the last one has ended, and not before the time that it was given."""
     parents = [await submit(connection) for _ in range(3)]

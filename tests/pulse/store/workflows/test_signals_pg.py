@@ -381,13 +381,16 @@ async def test_a_retry_by_an_operator_ends_no_wait(connection: Sql, store: Store
     assert not found["is_over"]
 
 
-async def test_what_may_run_elsewhere_is_not_woken(connection: Sql, store: Store) -> None:
-    """A job that was put off since the database went back."""
+@pytest.mark.parametrize("how", ["next_run_at = now()", "group_key = NULL", "group_key = 'g'"])
+async def test_what_may_run_elsewhere_is_not_woken(connection: Sql, store: Store, how: str) -> None:
+    """A job that was put off since the database went back; then it is due, however long it was to wait."""
     job = await waiting(connection)
-    await connection.execute("UPDATE pulse.jobs SET next_run_at = now() WHERE id = $1", job)
+    await connection.execute(f"UPDATE pulse.jobs SET {how} WHERE id = $1", job)
     await store.epochs.put_off([job.bytes], 600.0)
     await send(connection, job)
     assert (await state(connection, job))[:3] == ("PENDING", False, None)
+    due_at = await connection.fetchval("SELECT greatest(next_run_at, run_after) FROM pulse.jobs WHERE id = $1", job)
+    assert due_at < await connection.fetchval("SELECT now() + interval '601 s'")
 
 
 async def test_too_many_in_one_transaction(connection: Sql) -> None:

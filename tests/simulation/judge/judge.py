@@ -16,6 +16,7 @@ import trio
 
 from pulse.job import TRANSITIONS, Status
 from pulse.protocol import Result
+from tests.simulation.judge.workflows import WorkflowJudge
 from tests.simulation.machine.process import Process
 from tests.support.store.model import FINISHED, ModelJob
 
@@ -30,14 +31,14 @@ TICK_S: Final = 1.5  # what a dispatcher claimed so long before the database wen
 CHARGED: Final = frozenset({"error", "retry", "timeout", "stalled", "lease_expired", "discarded", "crashed"})
 WRITES: Final = frozenset(
     {"claim", "move", "complete", "end", "cancel", "retry", "extend", "submit", "submit_again", "submit_and_claim"}
-    | {"delete", "change", "begin"}
+    | {"delete", "change", "begin", "submit_held", "signal", "settle_forgotten"}
 )
 CLAIMS: Final = frozenset({"claim", "submit_and_claim"})
 NEW: Final = ("PENDING", 0, None)
 # The outcome of a report, and as what it may be stored.
 STORED: Final = {
     "ok": {"completed"}, "error": {"error", "timeout", "stalled"}, "retry": {"retry"}, "discard": {"discarded"},
-    "snooze": {"snoozed"}, "release": {"released"}, "crash": {"crashed"},
+    "snooze": {"snoozed"}, "wait": {"snoozed"}, "release": {"released"}, "crash": {"crashed"},
 }  # fmt: skip
 
 
@@ -100,6 +101,10 @@ class Judge:
     counts: dict[str, int] = field(default_factory=dict)
     condemned: set[tuple[Process, str]] = field(default_factory=set)
     came_s: dict[str, float] = field(default_factory=dict)  # machine -> when it last accepted an epoch or a place
+    workflows: WorkflowJudge = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.workflows = WorkflowJudge(self.world)
 
     def fail(self, finding: str) -> None:
         self.findings.append(finding)
@@ -129,6 +134,7 @@ class Judge:
                 self._moved(name, by, was, job)
         for exceeded in rows.limits.exceeded(rows) if name in CLAIMS else ():
             self.fail(f"{name}: {exceeded}")
+        self.workflows.look(name, {one: status for one, (status, *_) in before.items()})
         if name == "extend":
             self._renewed(answer)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
         return answer
@@ -167,6 +173,8 @@ class Judge:
             self.fail(f"{name}: attempts went from {attempts} to {job.attempts} with {status} -> {job.status}")
         if name == "retry":
             self.world.retried[job.id] = self.world.retried.get(job.id, 0) + 1
+        if job.status == "CANCELED" and name != "cancel":
+            self.workflows.canceled(job)
         if job.status == "RUNNING":
             self._claimed(by, job)
         elif status == "RUNNING":
@@ -180,6 +188,7 @@ class Judge:
         elif before is not None and before.told is not None:
             self.fail(f"{self._show(before)} is handed out twice, by {before.claimer} and by {by}")
         now_s = trio.current_time()
+        self.workflows.claimed(job.id)
         self.logs[pair] = Log(pair, by, job.locked_by or "", now_s, now_s, epoch=epoch, topic=job.topic)
 
     # The database goes back.
@@ -188,6 +197,7 @@ class Judge:
         return {pair: (log.closed, log.worker) for pair, log in self.logs.items() if log.closed != "undone"}
 
     def went_back(self, known: dict[Pair, tuple[str | None, str]]) -> None:
+        self.workflows.went_back()
         for pair, log in self.logs.items():
             closed, worker = known.get(pair, ("undone", log.worker))
             log.reopened = closed is None
@@ -412,6 +422,7 @@ class Judge:
 
     def at_the_end(self, acknowledged: Iterable[bytes]) -> None:
         rows = self.world.database.rows
+        self.workflows.at_the_end()
         for one in acknowledged:
             if one not in rows.jobs and one not in self.world.deleted:
                 self.fail(f"job {one.hex()} was acknowledged, and is gone")
