@@ -250,7 +250,7 @@ def batch_kind(function: Callable[..., object], parameter: inspect.Parameter) ->
     return typing.get_args(inner)[0]
 
 
-def _is_as_it_is(value: object, kind: object) -> bool:
+def _is_as_it_is(value: Any, kind: Any) -> bool:  # noqa: ANN401 - whatever there is
     return type(value) is kind and kind in _AS_THEY_ARE
 
 
