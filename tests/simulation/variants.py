@@ -174,7 +174,7 @@ VARIANTS: Final[dict[str, Variant]] = {
         ("database away", "database clock set"), first=498, within=600,
     ),
     "what cannot be written is not told": Variant(
-        ((unwritten.UnwrittenLeases, "run", _nothing),), "lives and beats", ("rows locked",), first=447, within=400
+        ((unwritten.UnwrittenLeases, "run", _nothing),), "lives and beats", ("rows locked",), first=144, within=400
     ),
     "marks are made while nobody can write": Variant(
         ((database, "WRITES", database.WRITES - {"mark_sweep"}), (unwritten.UnwrittenLeases, "run", _nothing)),
