@@ -171,7 +171,7 @@ VARIANTS: Final[dict[str, Variant]] = {
     ),
     "no guard against mass reaping": Variant(
         ((sweep_guard.SweepGuard, "may_reap", lambda _self, _now_s: True),), "lives and beats",
-        ("database away", "database clock set"), first=498, within=600,
+        ("database away", "database clock set"), first=612, within=600,
     ),
     "what cannot be written is not told": Variant(
         ((unwritten.UnwrittenLeases, "run", _nothing),), "lives and beats", ("rows locked",), first=144, within=400
@@ -227,7 +227,7 @@ VARIANTS: Final[dict[str, Variant]] = {
         ((witness.Witness, "_may_open", lambda _self, _seen: True),), " begins in ", GOES_BACK, first=290
     ),
     "what may run yet is not put off": Variant(
-        ((rows.Rows, "put_off", lambda _self, _ids, _put_off_s, _now: None),), " begins in ", GOES_BACK, first=38
+        ((rows.Rows, "put_off", lambda _self, _ids, _put_off_s, _now: None),), " begins in ", GOES_BACK, first=60
     ),
     "what ran before an epoch stays with its worker": Variant(
         ((rows.Rows, "end_epoch", lambda _self, _held, _host, _now: None),), "was charged as", GOES_BACK, first=52
@@ -236,7 +236,7 @@ VARIANTS: Final[dict[str, Variant]] = {
         ((witness.Witness, "_tick", _remember_before),), "raised the epoch", ("database flaky",), first=2
     ),
     "a claim counts although another one has ended since": Variant(
-        ((limit_rows.Limits, "is_outdated", lambda _self, _name, _seen: False),), " are RUNNING", first=268,
+        ((limit_rows.Limits, "is_outdated", lambda _self, _name, _seen: False),), " are RUNNING", first=875,
     ),
     "a claim counts nothing": Variant(
         (
@@ -256,7 +256,7 @@ VARIANTS: Final[dict[str, Variant]] = {
     ),
     "nobody walks through the dependencies": Variant(
         ((actor.Watchdog, "_settle_forgotten", _nothing),), "it does not come to an end", ("kill a worker",),
-        first=346,
+        first=443,
     ),
     "signals that came meanwhile are not counted": Variant(
         ((WorkflowRows, "has_come", lambda _self, _row, _seen: False),), " waits beside its signal ",
