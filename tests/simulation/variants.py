@@ -162,7 +162,7 @@ VARIANTS: Final[dict[str, Variant]] = {
         first=124, within=600,
     ),
     "nothing is given back": Variant(
-        ((doubts.InDoubtClaims, "_give_back", _nobody_holds),), "although no worker was told of it", first=500,
+        ((doubts.InDoubtClaims, "_give_back", _nobody_holds),), "although no worker was told of it", first=591,
         within=600,
     ),
     "watchdog reaps the living beside it": Variant(
@@ -207,7 +207,7 @@ VARIANTS: Final[dict[str, Variant]] = {
     ),
     "what is held may be deleted": Variant(
         ((jobs, "_held_here", _nobody_holds),), "was deleted while its handler runs", ("operator", "stop a worker"),
-        first=67, within=600,
+        first=201, within=600,
     ),
     "hung handlers are left alone": Variant(
         ((deadlines.HandlerDeadlines, "started", lambda _self, _worker, _bounded, _now_s: None),),
@@ -221,7 +221,7 @@ VARIANTS: Final[dict[str, Variant]] = {
         ((epoch_rows.Ledger, "knows", lambda _self, _known, _server: True),), "is handed out twice", GOES_BACK, first=5
     ),
     "what was handed out since the last tick is forgotten": Variant(
-        ((witness.Witness, "_knows_less", _knows_all),), "is handed out twice", GOES_BACK, first=44
+        ((witness.Witness, "_knows_less", _knows_all),), "is handed out twice", GOES_BACK, first=129
     ),
     "nobody waits for other hosts": Variant(
         ((witness.Witness, "_may_open", lambda _self, _seen: True),), " begins in ", GOES_BACK, first=290
@@ -260,7 +260,7 @@ VARIANTS: Final[dict[str, Variant]] = {
     ),
     "signals that came meanwhile are not counted": Variant(
         ((WorkflowRows, "has_come", lambda _self, _row, _seen: False),), " waits beside its signal ",
-        ("kill a worker",), first=259,
+        ("kill a worker",), first=34,
     ),
     "what a wait got is not kept": Variant(((Steps, "_sent", _keep_nothing),), " and in a later attempt "),
     "a signal goes to each wait": Variant(
