@@ -42,11 +42,11 @@ class Scene:
 SCENES: Final[Mapping[str, Scene]] = {
     "drain": Scene("no-op jobs that wait are done", drain.drain, default=True),
     "cpu": Scene("CPU of each process per job, meanwhile", drain.cpu, default=True),
-    "waits": Scene("which process works, and which waits, in a drain and in a steady state", waits, once=True),
     "submit": Scene("jobs into the queue, through the socket and by SQL", drain.submits, default=True),
     "steady": Scene("a producer beside it keeps jobs waiting", flow.steady, default=True),
     "pinned": Scene("the same while a session holds a snapshot", flow.pinned, default=True),
     "latency": Scene("submit call to handler start, alone and at half of the throughput", latency, default=True),
+    "waits": Scene("which process works, and which waits, in a drain and in a steady state", waits, once=True),
     "calls": Scene("typed calls beside names and args, and pulse.sql beside the socket", calls.calls),
     "imports": Scene("import of pulse", calls.imports, once=True),
     "sync": Scene("handlers that are a plain def, in threads", drain.sync),

@@ -17,7 +17,7 @@ from tests.support.systems.system_kit import PATHS, ROOT
 pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.system, pytest.mark.rest]
 
 DEADLINE_S: Final = 100.0
-SCENES: Final = ("drain", "cpu", "waits", "submit", "calls", "imports", "limits")
+SCENES: Final = ("drain", "cpu", "submit", "waits", "calls", "imports", "limits")
 PROCESSES: Final = ("all together", "postgres", "dispatcher", "worker", "others")
 
 
