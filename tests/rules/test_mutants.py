@@ -290,10 +290,10 @@ def test_nothing_that_is_found_is_wrong(status: int, is_wrong: bool, server: Pos
 @pytest.mark.parametrize("scope", ["schema_sql", "nobody_names_this"])
 def test_the_blind_judge_no_schema(scope: str, server: Postgres, tmp_path: Path) -> None:
     """A test of what a mutant of the schema replaces would fail whatever the mutant is."""
-    (blind,) = BLIND
+    blind = next(iter(BLIND))
     seeing = f"{blind.partition('::')[0]}::another"
     mutant = Mutant(source.SCHEMA, scope, Span(0, 1), "x")
     judged = Trial([mutant], server, server.dsn, 1.0)
     warm = Judges(judged.work, tmp_path, 1, server)
-    warm.reached |= dict.fromkeys((blind, seeing), Reached(0.1, True, {}))
+    warm.reached |= dict.fromkeys((*BLIND, seeing), Reached(0.1, True, {}))
     assert judged._tests(warm, mutant) == [seeing]

@@ -45,7 +45,8 @@ KINDS: Final = tuple(kind for kind in EndingKind if kind != EndingKind.LEASE_EXP
 _JOBS: Final = """
     SELECT uuid_send(id) AS id, topic, name, args, priority, max_attempts, submitted_at, next_run_at,
         status::text AS status, attempts, uncharged, crashes, started_at, lease_until, completed_at, locked_by,
-        ran_by, progress, result, checkpoint, last_error, timeout_s, expires_at, group_key, counted_by
+        ran_by, progress, result, checkpoint, last_error, timeout_s, expires_at, group_key, counted_by,
+        coalesce(is_parent, false) AS is_parent, waiting_on, run_after, coalesce(signals, 0) AS signals, awaited_signal
     FROM pulse.jobs"""
 _HISTORY: Final = """
     SELECT uuid_send(job_id) AS job_id, attempt, worker, started_at, ended_at, outcome, error, exit_code, progress
