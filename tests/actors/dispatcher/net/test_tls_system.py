@@ -71,7 +71,7 @@ class Edge:
         return {**inherited, **told, "PULSE_USER": user, "PULSE_PASSWORD": SECRETS[user]}
 
     def peer(self, user: str, role: str = "client", **hello: object) -> Peer:
-        """Logged in; it waits if a test before has sent so many wrong passwords that nobody is let in."""
+        """Logged in, once the throttle of passwords lets it in: a test before may have sent wrong ones."""
         found = until(lambda: self._let_in(user, role, hello), "it is let in")
         assert found is not None
         return found
