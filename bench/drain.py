@@ -81,16 +81,22 @@ class Drained:
     rss_bytes: int
 
 
+def fill(system: System, work: Work) -> float:
+    """Submit behind a closed gate; jobs per second."""
+    system.client.pause(reason="bench")
+    if work.before:
+        system.sql.run(work.before)
+    submit_rate = submit(system.client, work.handler, work.jobs, work.arg_bytes)
+    if work.filled:
+        system.sql.run(work.filled)
+    system.sql.run("CHECKPOINT")
+    return submit_rate
+
+
 def drained(stage: Stage, work: Work) -> Drained:
     """Submit behind a closed gate, open it, and wait until all is done."""
     with stage.fresh() as dsn, stage.system(dsn, concurrency=work.concurrency, ids=work.ids) as system:
-        system.client.pause(reason="bench")
-        if work.before:
-            system.sql.run(work.before)
-        submit_rate = submit(system.client, work.handler, work.jobs, work.arg_bytes)
-        if work.filled:
-            system.sql.run(work.filled)
-        system.sql.run("CHECKPOINT")
+        submit_rate = fill(system, work)
         before = system.cpu_s()
         system.client.resume()
         if work.halfway:

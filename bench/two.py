@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Final
 from uuid import UUID
 
-from bench.drain import Work, beside, drain_rate
+from bench.drain import Work, beside, drain_rate, fill
 from bench.latency import FIRST, PERCENTS, percentile, stamped
-from bench.load import submit
 from bench.recovery_scene import until
 from bench.results import Sample
 from bench.stage import DEADLINE_S, LOOK_S, Stage
@@ -30,9 +29,7 @@ def two(stage: Stage) -> list[Sample]:
     jobs = stage.size.two_jobs
     files = (stage.directory / f"ids-{stage.round}-a", stage.directory / f"ids-{stage.round}-b")
     with stage.fresh() as dsn, stage.system(dsn, ids=files[0]) as first, stage.system(dsn, ids=files[1]) as second:
-        first.client.pause(reason="bench")
-        submit(first.client, "noted", jobs)
-        first.sql.run("CHECKPOINT")
+        fill(first, Work("noted", jobs))
         first.client.resume()
         until(lambda: first.count.value + second.count.value >= jobs, f"{jobs} jobs have begun", DEADLINE_S, LOOK_S)
         first.wait_done()

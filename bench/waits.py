@@ -6,14 +6,14 @@ import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
+from bench.drain import Work, fill
 from bench.flow import WARM_UP_S
-from bench.load import submit
 from bench.results import Sample
 from bench.stage import END_S, Stage, System
 
@@ -26,6 +26,7 @@ BACKENDS: Final = """
     WHERE backend_type IN ('client backend', 'walwriter') AND pid <> pg_backend_pid()"""
 WORKING: Final = "R"  # the state in /proc/PID/stat: on a core, or ready for one
 ON_DISK: Final = "D"
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -98,20 +99,19 @@ def _pids(system: System) -> dict[int, str]:
 
 
 def _told(what: str, seen: Seen) -> list[Sample]:
-    def percent(count: int) -> float:
-        return 100 * count / max(seen.samples, 1)
+    def often(counts: Counter[T]) -> Iterator[tuple[T, float]]:
+        """What is seen often enough, with its percentage."""
+        for one, count in counts.most_common():
+            if count >= SHOWN * seen.samples:
+                yield one, 100 * count / seen.samples
 
     told = [Sample(f"{what}: cores idle", 100 * seen.idle, "%")]
-    for name, count in seen.working.most_common():
-        if count >= SHOWN * seen.samples:
-            told.append(Sample(f"{what}: {name} works", percent(count), "%"))
-    for name, count in seen.on_disk.most_common():
-        if count >= SHOWN * seen.samples:
-            told.append(Sample(f"{what}: {name} waits for the disk", percent(count), "%"))
-    for names, count in seen.together.most_common():
-        if len(names) < (os.cpu_count() or 1) and count >= SHOWN * seen.samples:
+    told += [Sample(f"{what}: {name} works", percent, "%") for name, percent in often(seen.working)]
+    told += [Sample(f"{what}: {name} waits for the disk", percent, "%") for name, percent in often(seen.on_disk)]
+    for names, percent in often(seen.together):
+        if len(names) < (os.cpu_count() or 1):
             who = f"only {' and '.join(names)}" if names else "nobody"
-            told.append(Sample(f"{what}: {who} works", percent(count), "%"))
+            told.append(Sample(f"{what}: {who} works", percent, "%"))
     return told
 
 
@@ -119,9 +119,7 @@ def waits(stage: Stage) -> list[Sample]:
     """Of a drain from a tenth to nine tenths of its jobs, and of a steady state."""
     jobs = stage.size.drain_jobs
     with stage.fresh() as dsn, stage.system(dsn) as system:
-        system.client.pause(reason="bench")
-        submit(system.client, "noop", jobs)
-        system.sql.run("CHECKPOINT")
+        fill(system, Work("noop", jobs))
         system.client.resume()
         system.wait_begun(jobs // 10)
         with watched(_pids(system)) as drain:

@@ -119,10 +119,11 @@ class DepthStore:
         """Count each job; None: there are more than *rows*."""
         async with self._pool.connection(deadline_s=DEADLINE_S) as connection:
             found = await connection.fetch(STATEMENTS["count_waiting"].sql, rows + 1, most, now)
-            ends = await connection.fetch(STATEMENTS["count_ends"].sql, rows, now)
-        depths = _depths(found, ends, is_exact=True)
-        waiting = sum(one.waiting for one in depths.topics)
-        return None if max(waiting, sum(one.running for one in depths.topics)) > rows else depths
+            topics = _topics(found)
+            if max(sum(one.waiting for one in topics), sum(one.running for one in topics)) > rows:
+                return None
+            (ends,) = await connection.fetch(STATEMENTS["count_ends"].sql, rows, now)
+        return Depths(topics, is_exact=True, now_s=found[0]["now_s"], **dict(ends))
 
     async def sample(
         self, most: int, names: Sequence[str], *, pages: float = PAGES, now: datetime | None = None
@@ -132,11 +133,11 @@ class DepthStore:
             found = await connection.fetch(
                 STATEMENTS["sample_waiting"].sql, pages, min(most, TOPICS), list(names[:TOPICS]), TOPIC_ROWS, now
             )
-            ends = await connection.fetch(STATEMENTS["count_ends"].sql, ROWS, now)
-        return _depths(found, ends, is_exact=False)
+            (ends,) = await connection.fetch(STATEMENTS["count_ends"].sql, ROWS, now)
+        return Depths(_topics(found), is_exact=False, now_s=found[0]["now_s"], **dict(ends))
 
 
-def _depths(rows: Sequence[Record], ends: Sequence[Record], *, is_exact: bool) -> Depths:
+def _topics(rows: Sequence[Record]) -> tuple[Depth, ...]:
     topics = [Depth(*list(row.values())[:9]) for row in rows if row["topics"]]
     topics.sort(key=lambda one: (one.topic is None, -one.ready, -one.waiting))
-    return Depths(tuple(topics), is_exact, rows[0]["now_s"], **dict(ends[0]))
+    return tuple(topics)
