@@ -63,6 +63,10 @@ def main() -> int:
     parser.add_argument("--repairs", action="store_true", help="undo the latest repairs of faults, one at a time")
     parser.add_argument("--again", metavar="REPORT", type=Path, help="only those that survived in an earlier report")
     parser.add_argument(
+        "--fast", action="store_true", help="only with the fast tests, and a few seconds for each mutant"
+    )
+    parser.add_argument("--judges", metavar="FILE", nargs="+", help="only with the tests of these files")
+    parser.add_argument(
         "--note",
         action="store_true",
         help="find out anew which slow tests notice mutants, and write that into late.toml",
@@ -81,9 +85,10 @@ def main() -> int:
     found = postgres.to_test_on()
     with closing(Servers()) as servers, tempfile.TemporaryDirectory(prefix="pulse-mutants-") as directory:
         server, oldest = servers.get(found[0]), servers.get(found[-1])
-        trial = Trial(mutants, server, oldest.dsn, asked.seconds, {} if asked.note else late.found_by())
+        known = {} if asked.note or asked.fast else late.found_by()
+        trial = Trial(mutants, server, oldest.dsn, asked.seconds, known, is_fast=asked.fast)
         os.environ |= {GIVEN_DSN: server.dsn, GIVEN_TEMPLATE: server.template(), "HYPOTHESIS_PROFILE": "mutants"}
-        code = start(Judges(trial.work, Path(directory), SIDE_BY_SIDE, server), trial.files())
+        code = start(Judges(trial.work, Path(directory), SIDE_BY_SIDE, server), asked.judges or trial.files())
     if asked.note:
         trial.note({one.key for one in mutants_of([*modules(), *statements()], fine=True)})
     wrong, told = repairs.report(trial) if asked.repairs else (trial.wrong, trial.report())

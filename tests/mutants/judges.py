@@ -43,6 +43,7 @@ PROCESSES: Final[dict[str, tuple[str, ...]]] = {
     ),
     "pulse_supervisor.sockets": ("tests/actors/dispatcher/net/test_access_system.py",),
 }
+_PART: Final = re.compile(r"(?:INSERT INTO|DELETE FROM) pulse\.\w+|pulse\.\w+\(")
 _FAR: Final = 4  # steps, from one module to what it imports
 
 
@@ -98,6 +99,7 @@ def _folders(module: str) -> list[Path]:
     ]
 
 
+@functools.cache
 def names(file: str, function: str) -> bool:
     """
     Whether a test file names a function of the schema, one that calls it, or a statement of the store that does.
@@ -112,6 +114,21 @@ def names(file: str, function: str) -> bool:
 
 
 @functools.cache
+def parts_of(query: str) -> frozenset[str]:
+    """What of a query calls functions of the schema, or fires triggers: see ``parts_for``."""
+    return frozenset(_PART.findall(query))
+
+
+@functools.cache
+def parts_for(function: str) -> frozenset[str]:
+    """The parts of queries that lead to a function of the schema; none, if a table or an UPDATE calls it by itself."""
+    rest = re.sub(r"REVOKE[^;]*;", "", FUNCTION.sub("", text_of(SCHEMA)))
+    if not function or rest.count(f"pulse.{function}(") > len(_writes(function)):
+        return frozenset()
+    return frozenset(part for one in _callers(function) for part in (f"pulse.{one}(", *_writes(one)))
+
+
+@functools.cache
 def _callers(function: str) -> frozenset[str]:
     bodies = {match[1]: match[0] for match in FUNCTION.finditer(text_of(SCHEMA))}
     found, new = set[str](), {function}
@@ -122,6 +139,7 @@ def _callers(function: str) -> frozenset[str]:
     return frozenset(found)
 
 
+@functools.cache
 def _writes(function: str) -> list[str]:
     """How the writes begin that fire the triggers of a function of the schema."""
     fired = re.finditer(rf"TRIGGER \w+ AFTER (INSERT|DELETE) ON (pulse\.\w+)[^;]*pulse\.{function}\(", text_of(SCHEMA))

@@ -39,6 +39,7 @@ class Trial:
         oldest_dsn: Of the oldest PostgreSQL, for those that show only there.
         seconds: For all of them.
         known: Keys of mutants -> the slow test that noticed it the last time, with which it is tried at first.
+        is_fast: What survives the fast tests is not tried with the others.
     """
 
     def __init__(
@@ -48,6 +49,8 @@ class Trial:
         oldest_dsn: str,
         seconds: float,
         known: Mapping[str, str] = MappingProxyType({}),
+        *,
+        is_fast: bool = False,
     ) -> None:
         self.wrong: list[str] = []
         self._mutants = mutants
@@ -57,6 +60,7 @@ class Trial:
         self._begun_s = time.monotonic()
         self._recording_s = 0.0
         self._is_late = False
+        self._is_fast = is_fast
         self._slow: set[str] = set()
         self._known = [replace(one, killer=known[one.key]) for one in mutants if one.key in known and not one.killer]
         self._ended: dict[str, tuple[int, str]] = {}
@@ -82,7 +86,10 @@ class Trial:
         left = [one for one in self._mutants if one.key not in self._ended]
         self._record(warm, {item.nodeid for item in warm.items if left} - slow, left)
         self._judge(warm, self._controls(), self._tell_control, _CONTROL_LIMIT_S)
-        self._judge(warm, [one for one in left if self._tests(warm, one)], self._tell_first, FIRST_LIMIT_S)
+        tell_first = self._tell if self._is_fast else self._tell_first
+        self._judge(warm, [one for one in left if self._tests(warm, one)], tell_first, FIRST_LIMIT_S)
+        if self._is_fast:
+            return
         self._is_late = True
         left = [one for one in left if one.key not in self._ended]  # the ways to all modules take a minute
         all_of = {one.key: {name for name in slow if name.startswith(_begins(one))} for one in left}
@@ -160,7 +167,12 @@ class Trial:
         if mutant.where == SCHEMA:
             files = {file for file in judges.files() if judges.names(file, mutant.scope or "schema_sql")}
             able = [name for name in good if name not in BLIND]
-            return [name for name in able if name.partition("::")[0] in files] or able  # a trigger is named by nobody
+            parts = judges.parts_for(mutant.scope)
+            near = [name for name in able if not parts.isdisjoint(good[name])]
+            silent = (
+                able if not parts else [name for name in able if not good[name]]
+            )  # of other drivers nothing is known
+            return [*near, *(name for name in silent if name.partition("::")[0] in files)] or able
         if not mutant.is_code:
             return [name for name, lines in good.items() if mutant.where in lines]
         path, (first, last) = str(path_of(mutant.where)), mutant.lines

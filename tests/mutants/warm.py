@@ -33,7 +33,9 @@ import pytest
 from pulse.errors import PulseError
 from tests.mutants import judges, leftovers
 from tests.mutants.force import force, functions
-from tests.mutants.source import SCHEMA, Mutant, path_of, statement_of, statements
+from tests.mutants.source import SCHEMA, Mutant, path_of, statement_of, statements, text_of
+from tests.mutants.sql_operators import FUNCTION
+from tests.plugins.databases import EMPTY
 from tests.support.servers.postgres import GIVEN_DSN, GIVEN_TEMPLATE, Postgres
 
 SURVIVED, KILLED, UNFIT, HUNG = 0, 1, 2, 3  # what becomes of a fork
@@ -47,6 +49,9 @@ _LIMIT_S: Final = 6.0  # for one test, beside ten times what it takes
 _START_LIMIT_S: Final = 30.0  # the same for one that starts processes: as the first it starts those of its session, too
 FIRST_LIMIT_S: Final = 10.0  # for all tests that judge a mutant first
 LATER_LIMIT_S: Final = 120.0  # for those that judge it if it survives these
+_RARE: Final = (
+    50.0  # of two tests the one comes first that sends what fewer others send of all that leads to a function
+)
 _SLOT: Final = struct.Struct("di")  # until when it must have got on; the test that failed
 
 
@@ -189,6 +194,9 @@ class Judges:
             oldest_dsn: Of the server for those that show only on the oldest PostgreSQL.
         """
         by_name = {item.nodeid: item for item in self.items}
+        mutants = list(mutants)
+        for mutant, _ in mutants:
+            self.kills[_place_of(mutant) + mutant.killer.partition("::")[0]] += 1
 
         def one(mutant: Mutant, names: list[str]) -> None:
             path = str(path_of(mutant.where)) if mutant.is_code else ""
@@ -203,6 +211,8 @@ class Judges:
                 killer = chosen[failed] if status in {KILLED, HUNG} and failed >= 0 else ""
                 self.kills[killer] += 1
                 self.kills[mutant.where + killer] += 1
+                self.kills[_place_of(mutant) + killer] += 1
+                self.kills[_place_of(mutant) + killer.partition("::")[0]] += 1
                 tell(mutant, status, killer)
 
             self._fork(lambda slot: self._try(slot, mutant, [by_name[name] for name in chosen], oldest_dsn), ended)
@@ -222,12 +232,17 @@ class Judges:
         Those of a file are together: they share a database.
         """
         begin, word = (judges.begin_of(mutant.where), mutant.where.rpartition(".")[2]) if mutant.is_code else ("", " ")
-        took_s = {name: max(self.reached[name].took_s, 1e-3) for name in names}
+        parts = judges.parts_for(mutant.scope) if mutant.where == SCHEMA else frozenset[str]()
+        senders = {part: sum(part in one.lines for one in self.reached.values()) for part in parts}
+        took_s = {name: max(self.reached[name].took_s, 1e-2) for name in names}
+        here = _place_of(mutant)
 
         def place(name: str) -> tuple[float, float, float]:
             cost = took_s[name] * (1 if mutant.is_code else len(self.reached[name].lines))
-            is_own = name.startswith(begin) or word in name
-            of_text = self.kills.get(mutant.where + name, 0) + is_own
+            is_own = (bool(begin) and name.startswith(begin)) or word in name
+            rare = sum(_RARE / senders[part] for part in parts if part in self.reached[name].lines)
+            of_text = self.kills.get(mutant.where + name, 0) + is_own + rare
+            of_text += 9 * self.kills.get(here + name, 0) + 3 * self.kills.get(here + name.partition("::")[0], 0)
             return -of_text / took_s[name], -self.kills.get(name, 0) / took_s[name], cost
 
         best = sorted(names, key=place)
@@ -345,6 +360,10 @@ def _child(run: Callable[[], int], output: Path) -> None:
         os._exit(code)
 
 
+def _place_of(mutant: Mutant) -> str:
+    return f"{mutant.where}: {mutant.scope}: "
+
+
 def _prepare(mutant: Mutant, stack: contextlib.ExitStack) -> None:
     """
     Make the databases of this process copies of one with a mutant's schema, which may be no SQL (PostgresError).
@@ -353,11 +372,30 @@ def _prepare(mutant: Mutant, stack: contextlib.ExitStack) -> None:
     """
     server = stack.enter_context(contextlib.closing(Postgres(os.environ[GIVEN_DSN])))
     if mutant.where == SCHEMA:
-        os.environ.pop(GIVEN_TEMPLATE, None)
-        os.environ[GIVEN_TEMPLATE] = server.template()
+        dsn = stack.enter_context(server.database())
+        if not asyncio.run(_replace_function(dsn, mutant)):
+            os.environ.pop(GIVEN_TEMPLATE, None)
+            dsn = server.template()
+        os.environ[GIVEN_TEMPLATE] = dsn.partition("?")[0].rpartition("/")[2]
     else:
         with server.database() as dsn:
             asyncio.run(_look_at(dsn, mutant.mutated()))
+
+
+async def _replace_function(dsn: str, mutant: Mutant) -> bool:
+    """Whether a database with the schema has the mutant now: of a function that can be replaced."""
+    before = {match[0] for match in FUNCTION.finditer(text_of(SCHEMA))}
+    changed = [match[0] for match in FUNCTION.finditer(mutant.mutated()) if match[0] not in before]
+    if not mutant.scope or len(changed) != 1:
+        return False
+    connection = await asyncpg.connect(dsn)
+    try:
+        await connection.execute(changed[0].replace("CREATE", "CREATE OR REPLACE", 1))
+    except asyncpg.PostgresError:  # it may be right where it is created
+        return False
+    finally:
+        await connection.close()
+    return True
 
 
 async def _look_at(dsn: str, sql: str) -> None:
@@ -369,7 +407,7 @@ async def _look_at(dsn: str, sql: str) -> None:
 
 
 def _watch_statements() -> set[str]:
-    """Record the names of statements that are sent from now on."""
+    """Record the names of statements that are sent from now on, and what they call."""
     names = {statement_of(name).sql: name for name in statements() if name != SCHEMA}
     sent: set[str] = set()
     connection: Any = asyncpg.Connection
@@ -378,6 +416,8 @@ def _watch_statements() -> set[str]:
         def call(self: Any, query: str, *words: Any, **options: Any) -> Any:
             if query in names:
                 sent.add(names[query])
+            if query != EMPTY:
+                sent.update(judges.parts_of(query))
             return method(self, query, *words, **options)
 
         return call

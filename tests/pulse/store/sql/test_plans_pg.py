@@ -7,6 +7,7 @@ and extensions of attempts probe the primary key. Generic and custom plans; meas
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import re
@@ -110,12 +111,6 @@ async def hot(dsn: str) -> Planned:
 
 
 @pytest.fixture(scope="module")
-def small_database(server: Postgres) -> Iterator[str]:
-    with server.database() as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
 def large() -> set[str]:
     """Databases with many jobs; it takes ten seconds to make one, for which those that need a small one do not wait."""
     return set()
@@ -134,37 +129,37 @@ async def make_large(dsn: str) -> None:
 
 @pytest.fixture(scope="module", params=[*SMALL, *LARGE])
 async def planned(
-    request: pytest.FixtureRequest, small_database: str, module_database: str, large: set[str]
+    request: pytest.FixtureRequest, server: Postgres, module_database: str, large: set[str]
 ) -> AsyncIterator[Planned]:
     state: str = request.param
-    dsn = small_database if state in SMALL else module_database
-    if dsn == module_database and dsn not in large:
-        await make_large(dsn)
-        large.add(dsn)
-    plain = await asyncpg.connect(dsn)
-    if state == "analysed tiny":
-        await fill(plain, "PENDING", "-1 hour", TINY)
-    if state.startswith("analysed"):
-        await plain.execute("ANALYZE")
-    if state == "never analysed":
-        await plain.execute(FORGET)
-    made = await hot(dsn)
-    yield made
-    made.connection.terminate()
-    await plain.close(timeout=5)
-    await checkpoint()
+    with contextlib.nullcontext(module_database) if state in LARGE else server.database() as dsn:
+        if state in LARGE and dsn not in large:
+            await make_large(dsn)
+            large.add(dsn)
+        plain = await asyncpg.connect(dsn)
+        if state == "analysed tiny":
+            await fill(plain, "PENDING", "-1 hour", TINY)
+        if state.startswith("analysed"):
+            await plain.execute("ANALYZE")
+        if state == "never analysed":
+            await plain.execute(FORGET)
+        made = await hot(dsn)
+        yield made
+        made.connection.terminate()
+        await plain.close(timeout=5)
+        await checkpoint()
 
 
 @pytest.fixture(scope="module")
-async def alone(server: Postgres, small_database: str, planned: Planned) -> Node:
+async def alone(server: Postgres) -> Node:
     """A claim in a table that holds only the jobs that it takes."""
-    plain = await asyncpg.connect(small_database)
-    await fill(plain, "PENDING", "-1 hour", DUE)
-    claiming = await hot(small_database)
-    plan = await claiming.plan("claim_jobs", "generic", analyse=True)
-    claiming.connection.terminate()
-    await plain.execute("DELETE FROM pulse.jobs")
-    await plain.close(timeout=5)
+    with server.database() as dsn:
+        plain = await asyncpg.connect(dsn)
+        await fill(plain, "PENDING", "-1 hour", DUE)
+        claiming = await hot(dsn)
+        plan = await claiming.plan("claim_jobs", "generic", analyse=True)
+        claiming.connection.terminate()
+        await plain.close(timeout=5)
     return plan
 
 
