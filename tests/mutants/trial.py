@@ -165,7 +165,9 @@ class Trial:
         if mutant.killer:
             return [name for name in good if name.startswith(_begins(mutant))]
         if mutant.where == SCHEMA:
-            files = {file for file in judges.files() if judges.names(file, mutant.scope or "schema_sql")}
+            files = (
+                {file for file in judges.files() if judges.names(file, mutant.scope)} if mutant.scope else judges.TABLES
+            )
             able = [name for name in good if name not in BLIND]
             parts = judges.parts_for(mutant.scope)
             near = [name for name in able if not parts.isdisjoint(good[name])]

@@ -59,10 +59,13 @@ async def test_every_check_is_tested(connection: Sql) -> None:
 async def test_keys_are_unique(connection: Sql, table: str, key: Columns) -> None:
     row = {**BASE[table], **key}
     sql = f"INSERT INTO pulse.{table} ({', '.join(row)}) VALUES ({', '.join(row.values())})"
+    transaction = connection.transaction()
+    await transaction.start()
     await connection.execute("DELETE FROM pulse.sweep_mark; DELETE FROM pulse.retention_mark")  # full
     await connection.execute(sql)
     with pytest.raises(asyncpg.UniqueViolationError, match="duplicate key"):
         await connection.execute(sql)
+    await transaction.rollback()
 
 
 async def test_no_index_holds_what_a_heartbeat_writes(connection: Sql) -> None:
