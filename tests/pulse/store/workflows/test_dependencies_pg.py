@@ -316,12 +316,14 @@ async def test_what_is_wrong(connection: Sql, options: Mapping[str, object], sai
 
 
 async def test_nobody_else_can_be_made_to_wait(connection: Sql) -> None:
-    """Neither a job that waits for nothing, nor one that waits for its own."""
-    parent, plain = await submit(connection), await submit(connection)
+    """Neither a job that waits for nothing, nor one that waits for its own, not even beside one that is allowed to."""
+    parent, plain, new = [await submit(connection) for _ in range(3)]
     child = await submit(connection, parent)
-    await connection.execute("SELECT pulse.add_dependencies($1, $2, '{NULL, NULL}')", [plain, child], [parent, plain])
+    await connection.execute("UPDATE pulse.jobs SET waiting_on = 1 WHERE id = $1", new)
+    add = "SELECT pulse.add_dependencies($1, $2, '{NULL, NULL, NULL}')"
+    await connection.execute(add, [plain, child, new], [parent, plain, parent])
     assert [await state(connection, job) for job in (plain, child)] == [("PENDING", None, False), ("PENDING", 1, True)]
-    assert await connection.fetchval("SELECT count(*) FROM pulse.dependencies") == 1
+    assert await connection.fetchval("SELECT count(*) FROM pulse.dependencies") == 2
 
 
 async def test_what_is_deleted_takes_its_dependencies_along(connection: Sql) -> None:
@@ -340,14 +342,16 @@ async def test_a_retry_is_no_end(connection: Sql) -> None:
 
 
 async def test_a_schedule_cancels_what_it_held(connection: Sql) -> None:
-    """That somebody waited for."""
-    schedule = await connection.fetchval("SELECT pulse.create_schedule('n', every_s => 60)")
-    parent = await submit(connection)
+    """That somebody waited for; and nothing else."""
+    schedules = [await connection.fetchval("SELECT pulse.create_schedule('n', every_s => 60)") for _ in range(2)]
+    parents = [await submit(connection) for _ in range(2)]
     held = f"schedule_id = $1, next_run_at = '{HELD}'"
-    await connection.execute(f"UPDATE pulse.jobs SET {held} WHERE id = $2", schedule, parent)
-    child = await submit(connection, parent)
-    await connection.execute("SELECT pulse.delete_schedule($1)", schedule)
-    assert (await state(connection, child))[0] == "CANCELED"
+    for schedule, parent in zip(schedules, parents, strict=True):
+        await connection.execute(f"UPDATE pulse.jobs SET {held} WHERE id = $2", schedule, parent)
+    children = [await submit(connection, parent) for parent in parents]
+    await connection.execute("SELECT pulse.delete_schedule($1)", schedules[0])
+    assert [(await state(connection, child))[0] for child in children] == ["CANCELED", "PENDING"]
+    assert (await state(connection, parents[1]))[0] == "PENDING"
 
 
 async def test_what_nobody_has_settled(connection: Sql, store: Store) -> None:
@@ -413,14 +417,17 @@ async def test_a_parent_that_has_ended_before_is_looked_at_at_once(connection: S
         assert await state(connection, child) == ("PENDING", 0, False)
 
 
-async def test_dispatchers_are_told(connection: Sql, dsn: str) -> None:
-    """By a word of its own, and only when a job is due."""
+@pytest.mark.parametrize("is_off", [False, True])
+async def test_dispatchers_are_told(connection: Sql, dsn: str, is_off: bool) -> None:
+    """By a word of its own, and only when a job is due; not at all where the session has turned that off."""
     heard: asyncio.Queue[object] = asyncio.Queue()
     await connection.add_listener("pulse_work", lambda *told: heard.put_nowait(told[-1]))
     other = await asyncpg.connect(dsn)
     try:
         parents = [await submit(other), await submit(other)]
         await submit(other, *parents)
+        if is_off:
+            await other.execute("SET pulse.notify = off")
         for parent in parents:
             await complete(other, parent)
         await other.execute("SELECT pg_notify('pulse_work', 'end')")
@@ -429,4 +436,4 @@ async def test_dispatchers_are_told(connection: Sql, dsn: str) -> None:
             said.append(await asyncio.wait_for(heard.get(), 10))
     finally:
         await other.close(timeout=5)
-    assert said.count("released") == 1
+    assert said.count("released") == (0 if is_off else 1)
