@@ -84,10 +84,10 @@ async def test_a_job_that_is_due_stays_where_it_is(connection: Sql) -> None:
     assert await connection.fetchval(f"SELECT {stays} FROM pulse.jobs WHERE id = $1", job)
 
 
-@pytest.mark.parametrize("place", ["next_run_at", "next_run_at + interval '1 h'"])
-async def test_a_job_of_a_sequence_keeps_its_place(connection: Sql, place: str) -> None:
+@pytest.mark.parametrize("position", ["next_run_at", "next_run_at + interval '1 h'"])
+async def test_a_job_of_a_sequence_keeps_its_place(connection: Sql, position: str) -> None:
     job = await waiting(connection, group_key="'g'", run_after="next_run_at")
-    await connection.execute(f"UPDATE pulse.jobs SET next_run_at = {place} WHERE id = $1", job)
+    await connection.execute(f"UPDATE pulse.jobs SET next_run_at = {position} WHERE id = $1", job)
     before = await connection.fetchrow("SELECT next_run_at, run_after > now() FROM pulse.jobs WHERE id = $1", job)
     await send(connection, job)
     after = await connection.fetchrow(
@@ -309,28 +309,28 @@ async def test_signals_go_with_their_job(connection: Sql, dsn: str, order: str) 
             await task
         finally:
             await sender.close(timeout=5)
-    rows = await connection.fetch("SELECT DISTINCT job_id FROM pulse.signals")
-    assert [row["job_id"] for row in rows] == [other]
+    assert await connection.fetchval("SELECT array_agg(DISTINCT job_id) FROM pulse.signals") == [other]
 
 
 @pytest.mark.parametrize("is_off", [False, True])
 async def test_servers_hear_of_a_job_that_is_due(connection: Sql, dsn: str, is_off: bool) -> None:
     """And of no other; not at all where the session has turned that off."""
-    heard: list[str] = []
+    heard: asyncio.Queue[str] = asyncio.Queue()
     listener = await asyncpg.connect(dsn)
     try:
-        await listener.add_listener("pulse_work", lambda *args: heard.append(args[3]))
+        await listener.add_listener("pulse_work", lambda *args: heard.put_nowait(args[3]))
         job = await waiting(connection)
         if is_off:
             await connection.execute("SET pulse.notify = off")
-        await send(connection, job, "something else")
-        await listener.execute("SELECT 1")
-        before = len(heard)
-        await send(connection, job)
-        await listener.execute("SELECT 1")
+        for name in ("something else", "approval"):
+            await send(connection, job, name)
+            await connection.execute("SELECT pg_notify('pulse_work', $1)", name)
+        said = [await asyncio.wait_for(heard.get(), 10)]
+        while said[-1] != "approval":
+            said.append(await asyncio.wait_for(heard.get(), 10))
     finally:
         await listener.close(timeout=5)
-    assert heard[before:] == ([] if is_off else ["released"])
+    assert said[said.index("something else") + 1 :] == ([] if is_off else ["released"]) + ["approval"]
 
 
 async def test_signals_come_one_after_the_other(connection: Sql, store: Store) -> None:

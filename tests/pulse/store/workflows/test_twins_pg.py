@@ -71,11 +71,13 @@ async def grow(connection: Sql) -> Graph:
     return Graph(done, failed, first, second, released, half, last, canceled, retried)
 
 
-async def again(connection: Sql, retried: list[UUID], prevented: list[UUID]) -> None:
-    """As an operator's retry with dependents."""
+async def again(connection: Sql, retried: list[UUID], prevented: list[UUID]) -> set[UUID]:
+    """As an operator's retry with dependents; returns what waits then."""
     await connection.execute(STATEMENTS["retry_jobs"].sql, retried, None)
     found = await connection.fetch(STATEMENTS["retry_relatives"].sql, retried, prevented)
-    assert {row["id"] for row in found} <= {one.bytes for one in retried}
+    waiting = {UUID(bytes=row["id"]) for row in found}
+    assert waiting <= set(retried)
+    return waiting
 
 
 CHANGES: Final[dict[str, Callable[[Sql, Graph], Awaitable[object]]]] = {
@@ -152,6 +154,8 @@ async def test_a_child_that_is_retried_with_what_it_waited_for(connection: Sql) 
 async def test_a_child_of_what_is_still_failed(connection: Sql) -> None:
     """It is canceled again; one that an operator has let go on waits for what it has waited for."""
     graph = await grow(connection)
-    await again(connection, [graph.canceled], [graph.canceled])
+    assert await again(connection, [graph.canceled], [graph.canceled]) == set()
     assert await value(connection, "status = 'CANCELED'", graph.canceled)
     assert await value(connection, "status = 'PENDING' AND waiting_on = 1", graph.retried)
+    await again(connection, [graph.failed], [])
+    assert await value(connection, "status = 'CANCELED' AND waiting_on = 1", graph.canceled)
