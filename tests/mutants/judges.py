@@ -43,9 +43,9 @@ PROCESSES: Final[dict[str, tuple[str, ...]]] = {
     ),
     "pulse_supervisor.sockets": ("tests/actors/dispatcher/net/test_access_system.py",),
 }
-TABLES: Final = frozenset(
-    {"tests/pulse/store/admin/test_schema_pg.py", "tests/pulse/store/sql/test_plans_pg.py"}
-)  # they judge tables
+TABLES: Final = frozenset(  # those that judge tables and indexes
+    f"tests/pulse/store/{name}.py" for name in ("admin/test_schema_pg", "admin/test_indexes_pg", "sql/test_plans_pg")
+)
 _PART: Final = re.compile(r"(?:INSERT INTO|DELETE FROM) pulse\.\w+|pulse\.\w+\(")
 _FAR: Final = 4  # steps, from one module to what it imports
 

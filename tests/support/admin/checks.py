@@ -48,10 +48,10 @@ BASE: Final[dict[str, Columns]] = {
         "place": "'p'", "host": "'h'",
     },
 }  # fmt: skip
-_RUNNING: Final = {
+RUNNING: Final = {
     "status": "'RUNNING'", "locked_by": "'w'", "lease_until": "now()", "started_at": "now()", "attempts": "1",
 }  # fmt: skip
-_DONE: Final = {"status": "'COMPLETED'", "completed_at": "now()"}
+DONE: Final = {"status": "'COMPLETED'", "completed_at": "now()"}
 _DEAD: Final = {"status": "'DEAD_LETTERED'", "completed_at": "now()", "last_error": "'boom'"}
 _CRON: Final = {"kind": "'cron'", "cron": "'* * * * *'", "timezone": "'UTC'", "every_s": "NULL"}
 _AT: Final = {"kind": "'at'", "run_at": "now()", "every_s": "NULL"}
@@ -121,14 +121,14 @@ CHECKS: Final = [
     Check(
         "jobs",
         "jobs_lease",
-        [_RUNNING, {"status": "'PENDING'"}, {"status": "'RETRYING'", "attempts": "1", "started_at": "now()"}],
+        [RUNNING, {"status": "'PENDING'"}, {"status": "'RETRYING'", "attempts": "1", "started_at": "now()"}],
         [
-            {**_RUNNING, "locked_by": "NULL"}, {**_RUNNING, "lease_until": "NULL"}, {"locked_by": "'w'"},
+            {**RUNNING, "locked_by": "NULL"}, {**RUNNING, "lease_until": "NULL"}, {"locked_by": "'w'"},
             {"lease_until": "now()"}, {**_DEAD, "locked_by": "'w'"}, {**_DEAD, "lease_until": "now()"},
         ],
     ),
-    Check("jobs", "jobs_ran_by", [{**_DONE, "ran_by": "'w'"}, _DONE], [{**_DEAD, "ran_by": "'w'"}, {"ran_by": "'w'"}]),
-    Check("jobs", "jobs_claimed", [_RUNNING, {}], [{**_RUNNING, "started_at": "NULL"}, {**_RUNNING, "attempts": "0"}]),
+    Check("jobs", "jobs_ran_by", [{**DONE, "ran_by": "'w'"}, DONE], [{**_DEAD, "ran_by": "'w'"}, {"ran_by": "'w'"}]),
+    Check("jobs", "jobs_claimed", [RUNNING, {}], [{**RUNNING, "started_at": "NULL"}, {**RUNNING, "attempts": "0"}]),
     Check(
         "jobs",
         "jobs_finished",
@@ -142,7 +142,7 @@ CHECKS: Final = [
             {"status": "'COMPLETED'"},
             {"status": "'CANCELED'"},
             *({"status": f"'{status}'", "completed_at": "now()"} for status in ("PENDING", "RETRYING")),
-            {**_RUNNING, "completed_at": "now()"},
+            {**RUNNING, "completed_at": "now()"},
         ],
     ),
     Check(
