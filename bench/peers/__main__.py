@@ -23,13 +23,22 @@ from bench.peers.peer import MeasureError, Peer, Unavailable
 from bench.peers.pgboss_peer import PgBoss
 from bench.peers.pgqueuer_peer import PgQueuer
 from bench.peers.procrastinate_peer import Procrastinate
-from bench.peers.pulse_peer import PulsePeer
+from bench.peers.pulse_peer import PulseKeepsNothing, PulsePeer
 from bench.peers.runner import Plan, turn
 from bench.peers.server import Server, shared_server
 from bench.peers.table import Record, table
 from pulse.errors import PulseError
 
-PEERS: Final[Sequence[type[Peer]]] = (PulsePeer, Graphile, PgBoss, PgQueuer, Awa, Celery, Procrastinate)
+PEERS: Final[Sequence[type[Peer]]] = (
+    PulsePeer,
+    PulseKeepsNothing,
+    Graphile,
+    PgBoss,
+    PgQueuer,
+    Awa,
+    Celery,
+    Procrastinate,
+)
 FAILED: Final = (MeasureError, PulseError, OSError, asyncpg.PostgresError)  # of one turn; the others go on
 
 

@@ -5,18 +5,21 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from bench.app import STAMPS
 from bench.count import VARIABLE, Count
 from bench.load import new_jobs, submit_evenly
-from bench.peers.peer import Facts, Mark, Place, Queue
+from bench.peers.peer import Facts, Mark, MeasureError, Place, Queue
 from pulse.client.client import Client
 from pulse.common.version import VERSION
 from pulse.ops.demo.server import running_server
 
 CONCURRENCY: Final = 1000
 STAMP_S: Final = 20.0
+POLL_S: Final = 0.02
 _FINISHED: Final = (
     "SELECT count(*) FROM pulse.jobs WHERE name = 'noop' AND status = 'COMPLETED' AND completed_at <= to_timestamp($1)"
 )
@@ -41,10 +44,38 @@ class PulsePeer:
     @contextmanager
     def open(self, place: Place) -> Iterator[Queue]:
         """Start it with the gate closed."""
-        settings = {"PULSE_DSN": place.dsn, VARIABLE: str(place.directory / "count")}
-        with running_server("bench.app:app", settings, processes=1, concurrency=CONCURRENCY, log=place.log) as client:
-            client.pause(reason="bench")
+        with _server(place) as client:
             yield PulseQueue(client, place)
+
+
+class PulseKeepsNothing(PulsePeer):
+    """The same, and jobs are deleted when they have completed, as other queues do it."""
+
+    facts = replace(
+        PulsePeer.facts,
+        name="pulse-keeps-nothing",
+        settings=f"{PulsePeer.facts.settings}, retention 0",
+        keeps="nothing",
+    )
+
+    @contextmanager
+    def open(self, place: Place) -> Iterator[Queue]:
+        """Likewise."""
+        with _server(place) as client:
+            client.topics_set("default", retention_s=0.0)
+            yield ForgetfulQueue(client, place)
+
+
+@contextmanager
+def _server(place: Place) -> Iterator[Client]:
+    settings = {
+        "PULSE_DSN": place.dsn,
+        VARIABLE: str(place.directory / "count"),
+        STAMPS: str(place.directory / "stamps"),
+    }
+    with running_server("bench.app:app", settings, processes=1, concurrency=CONCURRENCY, log=place.log) as client:
+        client.pause(reason="bench")
+        yield client
 
 
 class PulseQueue:
@@ -86,3 +117,25 @@ class PulseQueue:
         """The handler answers with the time since the submit call."""
         ids = submit_evenly(lambda args: self._client.submit("stamp", args), count, per_second)
         return [1000 * float(str(self._client.wait(one, timeout_s=STAMP_S).result)) for one in ids]
+
+
+class ForgetfulQueue(PulseQueue):
+    """No row tells what has completed: the calls of the handler are counted, and the stamps are in a file."""
+
+    def mark(self) -> Mark:
+        """With what the handlers have counted."""
+        return Mark(time.time(), self._begun.value)
+
+    def finished(self, mark: Mark) -> int:
+        """By that."""
+        return mark.called
+
+    def latencies_ms(self, count: int, per_second: float) -> Sequence[float]:
+        """As the handlers wrote them down."""
+        submit_evenly(lambda args: self._client.submit("stamp", args), count, per_second)
+        deadline_s = time.monotonic() + STAMP_S
+        while len(lines := (self._place.directory / "stamps").read_text("ascii").split()) < count:
+            if time.monotonic() > deadline_s:
+                raise MeasureError(f"{len(lines)} of {count} handlers began within {STAMP_S:g} s")
+            time.sleep(POLL_S)
+        return [1000 * float(line) for line in lines]
