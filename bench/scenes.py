@@ -11,6 +11,7 @@ from bench.graphs import graphs
 from bench.hooks import hooks
 from bench.latency import latency
 from bench.limits import limits, turns
+from bench.restart import restart
 from bench.results import Sample
 from bench.scale import scale
 from bench.shared import shared
@@ -57,6 +58,7 @@ SCENES: Final[Mapping[str, Scene]] = {
     "hooks": Scene("middleware around jobs that do nothing, in the runner alone", hooks),
     "workers": Scene("what 1, 100 and 1000 idle workers cost", workers, once=True),
     "scale": Scene("a claim among millions of rows, topics, priorities", scale, once=True),
+    "restart": Scene("how soon a server works for which millions of jobs wait", restart, once=True),
     "limits": Scene("claims under limits and of groups, a rate, a slot that becomes free", limits, once=True),
     "turns": Scene("a whole system under limits and with groups, and how soon a slot is taken", turns, once=True),
     "shared": Scene("a limit over two hosts, over a worker's death, and beside a hot group", shared, once=True),

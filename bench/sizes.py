@@ -30,6 +30,7 @@ class Size:
         most_idle: Greatest number of workers.
         waiting: Rows that are backed off, and as many that are due later, in `scale`.
         completed: Rows that are done, in `scale`.
+        restart_jobs: That wait in `restart`.
         topics: In `scale`.
         stability_jobs: Of each run of `stability`.
         stability_runs: How many of them.
@@ -56,6 +57,7 @@ class Size:
     most_idle: int = 1000
     waiting: int = 1_000_000
     completed: int = 1_000_000
+    restart_jobs: int = 1_000_000
     topics: int = 10_000
     stability_jobs: int = 50_000
     stability_runs: int = 10
@@ -70,7 +72,14 @@ class Size:
 MOST: Final = 1e9
 DEFAULT: Final = Size()
 FULL: Final = replace(
-    DEFAULT, steady_s=60.0, bare_s=20.0, latency_jobs=1000, loaded_s=20.0, completed=10_000_000, rate_s=60.0
+    DEFAULT,
+    steady_s=60.0,
+    bare_s=20.0,
+    latency_jobs=1000,
+    loaded_s=20.0,
+    completed=10_000_000,
+    restart_jobs=10_000_000,
+    rate_s=60.0,
 )
 TINY: Final = Size(
     drain_jobs=3000,
@@ -88,6 +97,7 @@ TINY: Final = Size(
     most_idle=10,
     waiting=5000,
     completed=5000,
+    restart_jobs=5000,
     topics=100,
     stability_jobs=2000,
     stability_runs=4,

@@ -43,6 +43,7 @@ PROCESSES: Final[dict[str, tuple[str, ...]]] = {
     ),
     "pulse_supervisor.sockets": ("tests/actors/dispatcher/net/test_access_system.py",),
 }
+_DEFINES: Final = re.compile(r"CREATE FUNCTION pulse\.(\w+)\(")  # a short one is part of the text of the next
 TABLES: Final = frozenset(  # those that judge tables and indexes
     f"tests/pulse/store/{name}.py" for name in ("admin/test_schema_pg", "admin/test_indexes_pg", "sql/test_plans_pg")
 )
@@ -128,12 +129,14 @@ def parts_for(function: str) -> frozenset[str]:
     rest = re.sub(r"REVOKE[^;]*;", "", FUNCTION.sub("", text_of(SCHEMA)))
     if not function or rest.count(f"pulse.{function}(") > len(_writes(function)):
         return frozenset()
-    return frozenset(part for one in _callers(function) for part in (f"pulse.{one}(", *_writes(one)))
+    [text] = [match[0] for match in FUNCTION.finditer(text_of(SCHEMA)) if match[1] == function]
+    callers = {caller for one in _DEFINES.findall(text) for caller in _callers(one)}
+    return frozenset(part for one in callers for part in (f"pulse.{one}(", *_writes(one)))
 
 
 @functools.cache
 def _callers(function: str) -> frozenset[str]:
-    bodies = {match[1]: match[0] for match in FUNCTION.finditer(text_of(SCHEMA))}
+    bodies = {name: match[0] for match in FUNCTION.finditer(text_of(SCHEMA)) for name in _DEFINES.findall(match[0])}
     found, new = set[str](), {function}
     while new:
         found |= new

@@ -390,7 +390,7 @@ async def _replace_function(dsn: str, mutant: Mutant) -> bool:
         return False
     connection = await asyncpg.connect(dsn)
     try:
-        await connection.execute(changed[0].replace("CREATE", "CREATE OR REPLACE", 1))
+        await connection.execute(changed[0].replace("CREATE FUNCTION", "CREATE OR REPLACE FUNCTION"))
     except asyncpg.PostgresError:  # it may be right where it is created
         return False
     finally:
