@@ -93,10 +93,11 @@ async def test_each_has_its_own_options(store: Store, connection: Sql) -> None:
     numbers = range(2, 7)
     await store.note_handlers({f"n{one}": HandlerInfo(topic=f"t{one}", max_attempts=one) for one in numbers})
     await connection.execute(
-        "DELETE FROM pulse.topics; INSERT INTO pulse.topics (topic, timeout_s) SELECT 't' || n, n FROM generate_series(2, 6) AS n;"
+        "DELETE FROM pulse.topics;"
+        "INSERT INTO pulse.topics (topic, timeout_s) SELECT 't' || n, n FROM generate_series(2, 6) AS n;"
         "INSERT INTO pulse.topics (topic, max_attempts, max_crashes) VALUES ('', 9, 3)"  # the last that is found
     )
-    jobs = [*({"name": f"n{one}"} for one in numbers), {"name": "unknown"}]
+    jobs: list[Row] = [*({"name": f"n{one}"} for one in numbers), {"name": "unknown"}]
     made = [*await submit_many(connection, jobs), *[await submit(connection, **one) for one in jobs]]
     rows = [await read(connection, one) for one in made]
     expected = [*((f"t{one}", one, float(one)) for one in numbers), ("default", 9, None)]

@@ -67,7 +67,7 @@ async def test_a_trigger_goes_by_the_key(connection: Sql, until: str) -> None:
 
 
 async def test_each_has_its_own_key(connection: Sql) -> None:
-    """The answer of a trigger is the job with the key of this schedule; without a key it is a new one, that has none."""
+    """A trigger finds the job with the key of its own schedule; without a key it makes a new one, that has none."""
     every = "pulse.create_schedule('n', every_s => 60"
     schedules = [await made(connection, f"{every}, unique_key => '{key}')") for key in "ab"]
     jobs = [await made(connection, f"pulse.trigger_schedule('{one}')") for one in schedules]
