@@ -17,6 +17,7 @@ from tests.support.store.helpers import TOPIC, Row, Sql, at, claim, count, forge
 
 BOTH: Final = pytest.mark.parametrize("many", [False, True], ids=["submit", "submit_many"])
 BAD_VALUE: Final = "22023"
+TRACE: Final = f"00-{32 * 'a'}-{16 * 'b'}-01"
 
 
 async def submit(connection: Sql, *, many: bool = False, **fields: Any) -> bytes:
@@ -69,6 +70,40 @@ async def test_all_that_can_be_said(connection: Sql, many: bool) -> None:
     assert {name: found[name] for name in expected} == expected
 
 
+@pytest.mark.parametrize("fields", [
+    {},
+    {"topic": TOPIC, "priority": 7, "max_attempts": 2, "timeout_s": 0.5, "group_key": "g", "traceparent": TRACE},
+    {"group_key": "g", "traceparent": TRACE, "unique_key": "k", "unique_until": "start", "priority": 7},
+], ids=["plain", "all", "unique"])  # fmt: skip
+async def test_a_document_of_one(connection: Sql, fields: Row) -> None:
+    """It stores the same row as a single submit; who waits for no job is due by next_run_at alone."""
+    times = {"run_at": at(5).isoformat(), "expires_at": at(9).isoformat()}
+    rows: list[Row] = []
+    for many in (False, True):
+        await submit(connection, many=many, name="n", **times, **fields)
+        [row] = await connection.fetch("DELETE FROM pulse.jobs RETURNING *")
+        rows.append({name: value for name, value in row.items() if name not in {"id", "submitted_at"}})
+    assert rows[0] == rows[1]
+    expected = {**fields, "next_run_at": at(5), "expires_at": at(9), "run_after": None, "waiting_on": None}
+    assert {name: rows[0][name] for name in expected} == expected
+
+
+async def test_each_has_its_own_options(store: Store, connection: Sql) -> None:
+    """Those of its handler and topic, whatever others have; and the server's where these say nothing."""
+    numbers = range(2, 7)
+    await store.note_handlers({f"n{one}": HandlerInfo(topic=f"t{one}", max_attempts=one) for one in numbers})
+    await connection.execute(
+        "DELETE FROM pulse.topics;"
+        "INSERT INTO pulse.topics (topic, timeout_s) SELECT 't' || n, n FROM generate_series(2, 6) AS n;"
+        "INSERT INTO pulse.topics (topic, max_attempts, max_crashes) VALUES ('', 9, 3)"  # the last that is found
+    )
+    jobs: list[Row] = [*({"name": f"n{one}"} for one in numbers), {"name": "unknown"}]
+    made = [*await submit_many(connection, jobs), *[await submit(connection, **one) for one in jobs]]
+    rows = [await read(connection, one) for one in made]
+    expected = [*((f"t{one}", one, float(one)) for one in numbers), ("default", 9, None)]
+    assert [(row["topic"], row["max_attempts"], row["timeout_s"]) for row in rows] == 2 * expected
+
+
 @BOTH
 async def test_a_delay(connection: Sql, many: bool) -> None:
     found = await read(connection, await submit(connection, many=many, name="n", delay_s=60))
@@ -100,8 +135,10 @@ async def test_another_job_under_the_same_id(connection: Sql, many: bool, differ
 
 @BOTH
 async def test_a_topic_left_out_is_compared_as_resolved(store: Store, connection: Sql, many: bool) -> None:
-    await store.note_handlers({"n": HandlerInfo(topic=TOPIC)})
-    identity = await submit(connection, many=many, name="n")
+    """By its own handler, whichever function stored it."""
+    others = {f"m{number}": HandlerInfo(topic=f"u{number}") for number in range(3)}
+    await store.note_handlers({**others, "n": HandlerInfo(topic=TOPIC)})
+    identity = await submit(connection, many=not many, name="n")
     assert await submit(connection, many=many, name="n", id=str(uuid.UUID(bytes=identity))) == identity
 
 
@@ -126,6 +163,7 @@ REFUSED: Final = [
     ({"name": "n", "args": None}, "args must be a JSON object, not NULL"),
     ({"name": "n", "priority": 101}, "priority is 101; -100 to 100 is allowed"),
     ({"name": "n", "delay_s": 1, "run_at": "2030-01-01"}, "run_at and delay_s are both given; one of them is allowed"),
+    ({"name": "n", "delay_s": -1}, "delay_s is -1; seconds from 0 to 1e9 are allowed"),
     ({"name": "n", "delay_s": 2e9}, "delay_s is 2000000000; seconds from 0 to 1e9 are allowed"),
     ({"name": "n", "priority": -101}, "priority is -101; -100 to 100 is allowed"),
 ]
@@ -168,11 +206,31 @@ async def test_no_priority_is_the_default(connection: Sql) -> None:
     ),
     ([{"name": "n", "delay_s": 1, "run_at": "2030-1-1"}], "run_at and delay_s are both given; one of them is allowed"),
     ([{"name": "n", "delay_s": -1}], "delay_s is -1; seconds from 0 to 1e9 are allowed"),
+    ([{"name": "n", "delay_s": 1}, {"name": "n", "delay_s": -1}], "delay_s is -1; seconds from 0 to 1e9 are allowed"),
+    (
+        [{"name": "n", "traceparent": TRACE}, {"name": "n", "traceparent": "00"}],
+        "traceparent is '00'; one of W3C Trace Context is allowed",
+    ),
+    (
+        [{"name": "n", "group_key": "g"}, {"name": "n", "group_key": "*"}],
+        "group_key is '*'; 1 to 200 characters are allowed, but not * alone",
+    ),
+    (
+        [{"name": "n", "after": []}, {"name": "n", "after": 5}],
+        "after is 5; an array of up to 10000 ids of jobs is allowed",
+    ),
+    (
+        [{"name": "n", "unique_key": "k"}, {"name": "n", "unique_key": ""}],
+        "unique_key is ''; 1 to 500 characters are allowed",
+    ),
 ], ids=str)  # fmt: skip
 async def test_what_submit_many_refuses(connection: Sql, jobs: object, message: str) -> None:
+    """One bad job is enough, wherever it is; a job that is there stays alone."""
+    await submit(connection, name="n")
     with pytest.raises(asyncpg.PostgresError) as caught:
         await submit_many(connection, jobs)
     assert (caught.value.sqlstate, str(caught.value)) == (BAD_VALUE, message)
+    assert await count(connection) == 1
     with pytest.raises(asyncpg.PostgresError, match="not NULL"):
         await connection.fetch("SELECT pulse.submit_many(NULL)")
 
@@ -194,6 +252,15 @@ async def test_a_document_that_was_half_there(connection: Sql) -> None:
     assert await count(connection) == 2
 
 
+async def test_a_conflict_among_jobs_without_an_id(connection: Sql) -> None:
+    """They cannot be there already, and hide none that is."""
+    known = str(uuid.UUID(bytes=await submit(connection, name="n")))
+    jobs: list[Row] = [{"name": "n"}, {"name": "n", "id": known, "args": {"a": 1}}, {"name": "n"}]
+    with pytest.raises(asyncpg.UniqueViolationError, match=f"job {known} exists already"):
+        await submit_many(connection, jobs)
+    assert await count(connection) == 1
+
+
 async def test_an_empty_document(connection: Sql) -> None:
     assert await submit_many(connection, []) == []
 
@@ -201,15 +268,20 @@ async def test_an_empty_document(connection: Sql) -> None:
 @pytest.mark.parametrize("analysed", [False, True])
 @pytest.mark.usefixtures("own_database")
 async def test_order_of_a_document(store: Store, connection: Sql, analysed: bool) -> None:
-    """The n-th job is due n microseconds after the first, and the ids come back in order, whatever the plan is."""
+    """
+    The n-th job is due n microseconds after the first, and the ids come back in order, whatever the plan is.
+
+    One that was submitted before is due before all of them.
+    """
     if analysed:
         await store.note_handlers({f"n{number}": HandlerInfo() for number in range(100)})
         await connection.execute("ANALYZE pulse.handlers, pulse.topics")
+    earlier = await submit(connection, name="n", topic=TOPIC)
     made = await submit_many(connection, [{"name": f"n{number % 7}", "topic": TOPIC} for number in range(40)])
     due = [(await read(connection, identity))["next_run_at"] for identity in made]
     assert [(moment - due[0]).microseconds for moment in due] == list(range(40))
-    claimed = await store.claim([TOPIC], ["w"], [0] * 40, 1.0)
-    assert [one.id for one in sorted(claimed, key=lambda one: one.due_at)] == made
+    claimed = await store.claim([TOPIC], ["w"], [0] * 41, 1.0)
+    assert [one.id for one in sorted(claimed, key=lambda one: one.due_at)] == [earlier, *made]
 
 
 async def test_order_of_a_document_at_one_time(connection: Sql) -> None:

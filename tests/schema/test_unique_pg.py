@@ -157,13 +157,14 @@ async def test_another_job_under_the_same_id(connection: Sql, different: Row) ->
 
 
 async def test_the_same_key_twice_in_one_call(connection: Sql) -> None:
-    """As one after the other: the first is new, the last one's args win with replace."""
+    """As one after the other: the first is new, the last one's args win with replace; a key that is taken stays so."""
+    taken = await submit(connection, key="taken")
     same: Row = {"unique_key": KEY, "on_conflict": "replace"}
     strict: Row = {"unique_key": "new", "on_conflict": "error"}
     jobs = await submit_many(
-        connection, {**same, "args": {"a": 1}}, {"unique_key": "z"}, {}, {**same, "args": {"a": 2}}
+        connection, {**same, "args": {"a": 1}}, {"unique_key": "taken"}, {}, {**same, "args": {"a": 2}}
     )
-    assert jobs[0] == jobs[3]
+    assert (jobs[0], jobs[1]) == (jobs[3], taken)
     assert len(set(jobs)) == await count(connection) == 3
     assert (await read(connection, jobs[0]))["args"] == '{"a": 2}'
     with pytest.raises(asyncpg.UniqueViolationError, match="unique key 'new' belongs to job"):
@@ -172,14 +173,16 @@ async def test_the_same_key_twice_in_one_call(connection: Sql) -> None:
 
 
 async def test_a_plain_job_beside_one_with_a_key(connection: Sql) -> None:
-    """Repeated, each is what it was; ids come back in the order of the document."""
-    ids = [str(uuid7()) for _ in range(3)]
+    """Repeated, all or some, each is what it was; ids come back in the order of the document."""
+    ids = [str(uuid7()) for _ in range(4)]
+    await submit(connection, key=None, id=ids[3])
     jobs: list[Row] = [{"id": ids[0]}, {"id": ids[1], "unique_key": KEY}, {"id": ids[2], "args": {"a": 1}}]
+    jobs.append({"id": ids[3]})
     for _ in range(2):
         assert list(map(str, await submit_many(connection, *jobs))) == ids
     with pytest.raises(asyncpg.UniqueViolationError, match=f"job {ids[2]} exists already"):
         await submit_many(connection, {"unique_key": "k"}, {"id": ids[2], "args": {"a": 2}})
-    rows = [await read(connection, uuid.UUID(one)) for one in ids]
+    rows = [await read(connection, uuid.UUID(one)) for one in ids[:3]]
     assert [(row["next_run_at"] - rows[0]["next_run_at"]).microseconds for row in rows] == [0, 1, 2]
 
 

@@ -40,7 +40,8 @@ async def test_what_is_refused(connection: Sql, options: str, message: str) -> N
 
 async def test_a_key_is_unset_with_all_that_is_said_of_it(connection: Sql) -> None:
     identity = await made(connection, "pulse.create_schedule('n', every_s => 60, unique_key => 'k')")
-    row = await set_options(connection, identity, {"unique_until": "start", "on_conflict": "replace"})
+    await set_options(connection, identity, {"unique_until": "start"})
+    row = await set_options(connection, identity, {"on_conflict": "replace"})
     assert (row["unique_key"], row["unique_until"], row["on_conflict"]) == ("k", "start", "replace")
     call = "SELECT pulse.update_schedule($1, unique_until => 'end', on_conflict => 'skip')"
     assert await connection.fetchval(call, str(identity))
@@ -63,6 +64,33 @@ async def test_a_trigger_goes_by_the_key(connection: Sql, until: str) -> None:
     await connection.execute("DELETE FROM pulse.jobs")
     theirs = await made(connection, "pulse.submit('m', unique_key => 'k')")
     assert await made(connection, f"pulse.trigger_schedule('{identity}')") == theirs
+
+
+async def test_each_has_its_own_key(connection: Sql) -> None:
+    """A trigger finds the job with the key of its own schedule; without a key it makes a new one, that has none."""
+    every = "pulse.create_schedule('n', every_s => 60"
+    schedules = [await made(connection, f"{every}, unique_key => '{key}')") for key in "ab"]
+    jobs = [await made(connection, f"pulse.trigger_schedule('{one}')") for one in schedules]
+    assert [await made(connection, f"pulse.trigger_schedule('{one}')") for one in schedules] == jobs
+    keyless = await made(connection, f"{every})")
+    ids = {await made(connection, f"pulse.trigger_schedule('{keyless}')") for _ in range(2)}
+    rows = await connection.fetch("SELECT id FROM pulse.jobs WHERE num_nonnulls(unique_key, unique_until) = 0")
+    assert {row["id"] for row in rows} == ids
+    assert len(ids) == 2
+
+
+@pytest.mark.usefixtures("own_database")
+async def test_a_key_that_goes_between_two_looks(connection: Sql) -> None:
+    """The INSERT has met the job that has it, which has ended before it is looked at: the next try takes the key."""
+    identity = await made(connection, "pulse.create_schedule('n', every_s => 60, unique_key => 'k')")
+    first = await made(connection, f"pulse.trigger_schedule('{identity}')")
+    text: str = await connection.fetchval("SELECT pg_get_functiondef('pulse.unique_holder'::regproc)")
+    ends_it = "BEGIN UPDATE pulse.jobs SET status = 'CANCELED', completed_at = now(); END"
+    await connection.execute(f"{text.partition('LANGUAGE')[0]} LANGUAGE plpgsql AS $$ {ends_it} $$")
+    second = await made(connection, f"pulse.trigger_schedule('{identity}')")
+    waiting = await connection.fetch("SELECT id FROM pulse.jobs WHERE status = 'PENDING'")
+    assert [row["id"] for row in waiting] == [second]
+    assert second != first
 
 
 async def test_a_trigger_replaces(connection: Sql) -> None:
