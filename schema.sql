@@ -45,7 +45,7 @@ CREATE TABLE pulse.schema_version (
     installed_at timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 
-INSERT INTO pulse.schema_version (version, release) VALUES (1, '0.1.0.dev12');
+INSERT INTO pulse.schema_version (version, release) VALUES (1, '0.1.0.dev13');
 
 CREATE TYPE pulse.job_status AS ENUM ('PENDING', 'RUNNING', 'COMPLETED', 'RETRYING', 'DEAD_LETTERED', 'CANCELED');
 
@@ -1064,12 +1064,12 @@ BEGIN
 
     -- An id that was there already is the same job when name, topic and args are the same, and a conflict otherwise.
     IF fresh < plain THEN
-        SELECT g.id::text INTO bad
-        FROM jsonb_array_elements(jobs) AS e(job)
-        CROSS JOIN LATERAL jsonb_to_record(e.job) AS g(id uuid, name text, args jsonb, topic text)
+        SELECT made[e.place]::text INTO bad  -- also of a new id: a trigger that is not pulse's may drop the job
+        FROM jsonb_array_elements(jobs) WITH ORDINALITY AS e(job, place)
+        CROSS JOIN LATERAL jsonb_to_record(e.job) AS g(name text, args jsonb, topic text)
         LEFT JOIN pulse.handlers h ON h.name = g.name
-        WHERE g.id IS NOT NULL AND e.job->>'unique_key' IS NULL
-          AND NOT pulse.is_stored(g.id, g.name, coalesce(g.topic, h.topic, 'default'), coalesce(g.args, '{}'))
+        WHERE e.job->>'unique_key' IS NULL
+          AND NOT pulse.is_stored(made[e.place], g.name, coalesce(g.topic, h.topic, 'default'), coalesce(g.args, '{}'))
         LIMIT 1;
         IF bad IS NOT NULL THEN
             RAISE EXCEPTION 'job % exists already with another name, topic or args', bad USING ERRCODE = 'unique_violation';
@@ -1382,7 +1382,9 @@ BEGIN
             USING ERRCODE = 'invalid_parameter_value';
     END IF;
     SELECT e.child, e.parent INTO bad FROM unnest(children, parents) AS e(child, parent)
-    WHERE (SELECT p.id FROM pulse.jobs p WHERE p.id = e.parent) IS NULL LIMIT 1;
+    WHERE (SELECT p.id FROM pulse.jobs p WHERE p.id = e.parent) IS NULL
+      AND (SELECT j.waiting_on > 0 FROM pulse.jobs j WHERE j.id = e.child)  -- else it was there before, and its parent may be gone since
+    LIMIT 1;
     IF FOUND THEN
         RAISE EXCEPTION 'job % is to wait for job %, and there is no such job', bad.child, bad.parent USING ERRCODE = 'foreign_key_violation';
     END IF;

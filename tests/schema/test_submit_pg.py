@@ -13,7 +13,7 @@ import pytest
 
 from pulse.protocol import HandlerInfo
 from pulse.store.store import WORK_CHANNEL, Store
-from tests.support.store.helpers import TOPIC, Row, Sql, at, claim, count, forge, new_id, read
+from tests.support.store.helpers import TOPIC, Row, Sql, at, claim, count, dropping, forge, new_id, read
 
 BOTH: Final = pytest.mark.parametrize("many", [False, True], ids=["submit", "submit_many"])
 BAD_VALUE: Final = "22023"
@@ -259,6 +259,35 @@ async def test_a_conflict_among_jobs_without_an_id(connection: Sql) -> None:
     with pytest.raises(asyncpg.UniqueViolationError, match=f"job {known} exists already"):
         await submit_many(connection, jobs)
     assert await count(connection) == 1
+
+
+def _after(job: uuid.UUID, *, many: bool) -> Row:
+    return {"after": [str(job)] if many else f"{{{job}}}"}
+
+
+@BOTH
+async def test_a_repeated_submit_whose_parent_is_gone(connection: Sql, many: bool) -> None:
+    """It has waited for it, and is the same job."""
+    parent = uuid.UUID(bytes=await submit(connection, name="n"))
+    fields = {"name": "n", "id": str(uuid.uuid4()), **_after(parent, many=many)}
+    made = await submit(connection, many=many, **fields)
+    await connection.execute("DELETE FROM pulse.jobs WHERE id = $1", parent)
+    assert await submit(connection, many=many, **fields) == made
+
+
+@BOTH
+async def test_a_job_that_is_there_waits_for_nothing_more(connection: Sql, many: bool) -> None:
+    """So it does not matter whether that exists."""
+    made = await submit(connection, name="n", unique_key="k")
+    fields = {"name": "n", "unique_key": "k", "on_conflict": "replace", **_after(uuid.uuid4(), many=many)}
+    assert await submit(connection, many=many, **fields) == made
+
+
+@BOTH
+async def test_a_trigger_that_drops_jobs(connection: Sql, many: bool) -> None:
+    async with dropping(connection):
+        with pytest.raises(asyncpg.UniqueViolationError, match="with another name, topic or args"):
+            await submit(connection, many=many, name="n")
 
 
 async def test_an_empty_document(connection: Sql) -> None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 # Each version of the schema, and the release of pulse that brought it. A change of schema.sql before the release
 # gives its version the next .dev number: databases with another one are refused (docs/adr/0047-one-schema-version.md).
-RELEASES: Final = {1: "0.1.0.dev12"}
+RELEASES: Final = {1: "0.1.0.dev13"}
 SCHEMA_VERSION: Final = max(RELEASES)
 MIN_SERVER: Final = 150000
 LOCK_TIMEOUT_S: Final = 30  # how long to wait for another migration
