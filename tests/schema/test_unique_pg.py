@@ -23,6 +23,7 @@ FORGET: Final = "SELECT setval('pulse.work_notified', 1)"
 NOTIFIED: Final = "SELECT last_value FROM pulse.work_notified"
 KEYLESS: Final = "unique_until or on_conflict is given; they are allowed with unique_key only"
 LIVE: Final = ("PENDING", "RUNNING", "RETRYING")
+SEALED: Final = {"$pulse": "one"}
 HELD: Final = datetime(9999, 12, 30, tzinfo=UTC)
 
 
@@ -67,6 +68,7 @@ async def test_skip_keeps_the_job_that_has_the_key(connection: Sql, many: bool) 
     first = await submit(connection, many=many, args={"a": 1}, group_key="g")
     before = await read(connection, first)
     assert (before["unique_key"], before["unique_until"], before["group_key"]) == (KEY, "end", "g")
+    assert before["run_after"] is None
     assert await submit(connection, many=many, args={"a": 2}, id=str(uuid7())) == first
     assert await read(connection, first) == before
     assert await submit(connection, many=many, key="doc:43") != first
@@ -86,6 +88,25 @@ async def test_a_job_that_comes_back_to_wait_does_not_take_its_key_again(connect
     """It was tried, so it has let the key go at its start, also where it is PENDING again."""
     job = await holder(connection, "PENDING", unique_until="start", attempts=1, uncharged=1)
     assert await submit(connection) != job
+
+
+@pytest.mark.parametrize("how", ["skip", "replace"])
+async def test_jobs_that_have_given_the_key_away(connection: Sql, how: str) -> None:
+    """Older and younger ones are neither found nor replaced."""
+
+    async def givers() -> list[uuid.UUID]:
+        return [
+            await holder(connection, "PENDING", unique_until=None),
+            await holder(connection, "PENDING", unique_until="start", attempts=1, uncharged=1),
+            await holder(connection, "RETRYING", unique_until="start"),
+            await holder(connection, "CANCELED"),
+        ]
+
+    older, job, younger = await givers(), await holder(connection, "PENDING"), await givers()
+    before = [await read(connection, one) for one in (*older, *younger)]
+    assert await submit(connection, on_conflict=how, args={"a": 2}) == job
+    assert [await read(connection, one) for one in (*older, *younger)] == before
+    assert (await read(connection, job))["args"] == ("{}" if how == "skip" else '{"a": 2}')
 
 
 @BOTH
@@ -154,6 +175,20 @@ async def test_another_job_under_the_same_id(connection: Sql, different: Row) ->
     with pytest.raises(asyncpg.UniqueViolationError, match=f"job {job} exists already with another name, topic or ar"):
         await submit(connection, id=str(job), **different)
     assert await submit(connection, id=str(job), key="k") == job  # the same name, topic and args
+
+
+@pytest.mark.parametrize(("stored", "given", "is_same"), [
+    (SEALED, {"$pulse": "other"}, True), (SEALED, {"a": 1}, False), ({"a": 1}, SEALED, False),
+], ids=["both", "stored", "given"])  # fmt: skip
+async def test_encrypted_args_under_the_same_id(connection: Sql, stored: Row, given: Row, is_same: bool) -> None:
+    """They differ each time they are encrypted: those of both are taken for the same, whatever the key is."""
+    job = await submit(connection, key=None, args=stored)
+    if is_same:
+        assert await submit(connection, id=str(job), args=given) == job
+    else:
+        with pytest.raises(asyncpg.UniqueViolationError, match=f"job {job} exists already with another name, topic or"):
+            await submit(connection, id=str(job), args=given)
+    assert json.loads((await read(connection, job))["args"]) == stored
 
 
 async def test_the_same_key_twice_in_one_call(connection: Sql) -> None:
