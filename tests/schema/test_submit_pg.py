@@ -103,14 +103,14 @@ async def test_another_job_under_the_same_id(connection: Sql, many: bool, differ
 async def test_what_is_the_same_job(connection: Sql, function: str) -> None:
     """All four are the same, of one job; of encrypted args only that both are."""
     plain, sealed = [await forge(connection, args=args) for args in ('{"a": 1}', '{"$pulse": "one"}')]
-    for is_same, *asked in (
+    for is_same, identity, *rest in (
         (True, plain, "n", TOPIC, '{"a": 1}'), (True, sealed, "n", TOPIC, '{"$pulse": "other"}'),
         (False, sealed, "n", TOPIC, '{"a": 1}'), (False, new_id(), "n", TOPIC, '{"a": 1}'),
         (False, plain, "m", TOPIC, '{"a": 1}'), (False, plain, "n", "u", '{"a": 1}'),
         (False, plain, "n", TOPIC, '{"a": 2}'), (False, plain, "n", TOPIC, '{"$pulse": "one"}'),
     ):  # fmt: skip
-        found = await connection.fetchval(f"SELECT pulse.{function}($1, $2, $3, $4)", asked[0].hex(), *asked[1:])
-        assert found is is_same, asked
+        found = await connection.fetchval(f"SELECT pulse.{function}($1, $2, $3, $4)", uuid.UUID(bytes=identity), *rest)
+        assert found is is_same, rest
 
 
 @pytest.mark.parametrize("right", [
