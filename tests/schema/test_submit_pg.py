@@ -121,9 +121,9 @@ async def test_who_may_ask_for_the_same_job(connection: Sql, right: str) -> None
     identity, role = await forge(connection), f"t{os.getpid()}_asks"
     transaction = connection.transaction()
     await transaction.start()
-    await connection.execute(f"CREATE ROLE {role}; GRANT USAGE ON SCHEMA pulse TO {role}; GRANT {right} TO {role}")
-    await connection.execute(f"SET LOCAL ROLE {role}")
     try:
+        await connection.execute(f"CREATE ROLE {role}; GRANT USAGE ON SCHEMA pulse TO {role}; GRANT {right} TO {role}")
+        await connection.execute(f"SET LOCAL ROLE {role}")
         assert await connection.fetchval("SELECT pulse.is_stored($1, 'n', $2, '{}')", identity.hex(), TOPIC)
     finally:
         await transaction.rollback()
