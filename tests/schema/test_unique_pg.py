@@ -74,11 +74,20 @@ async def test_skip_keeps_the_job_that_has_the_key(connection: Sql, many: bool) 
     first = await submit(connection, many=many, args={"a": 1}, group_key="g")
     before = await read(connection, first)
     assert (before["unique_key"], before["unique_until"], before["group_key"]) == (KEY, "end", "g")
-    assert before["run_after"] is None
     assert await submit(connection, many=many, args={"a": 2}, id=str(uuid7())) == first
     assert await read(connection, first) == before
     assert await submit(connection, many=many, key="doc:43") != first
     assert await submit(connection, many=many, key=None) != first
+
+
+@pytest.mark.parametrize(("topic", "marked"), [("publishes", True), ("does not", None)])
+async def test_a_job_that_waits_for_none(connection: Sql, topic: str, marked: bool | None) -> None:
+    """It is due at its time, and is marked as a parent only if its own topic publishes."""
+    await connection.execute("INSERT INTO pulse.topics (topic, publish) VALUES ('publishes', true), ('does not', false)")
+    given = "pulse.uuid7(), 'n', $1, '{}', 0, $2, 1, NULL, NULL, NULL, NULL, 'k', NULL, NULL"
+    await connection.execute(f"SELECT pulse.insert_unique({given})", topic, at(5))
+    row = await connection.fetchrow("SELECT next_run_at, run_after, is_parent FROM pulse.jobs")
+    assert tuple(row or ()) == (at(5), None, marked)
 
 
 @pytest.mark.parametrize("status", STATUSES)
