@@ -80,10 +80,10 @@ async def test_skip_keeps_the_job_that_has_the_key(connection: Sql, many: bool) 
     assert await submit(connection, many=many, key=None) != first
 
 
-@pytest.mark.parametrize(("topic", "marked"), [("publishes", True), ("does not", None)])
+@pytest.mark.parametrize(("topic", "marked"), [("loud", True), ("silent", None)])
 async def test_a_job_that_waits_for_none(connection: Sql, topic: str, marked: bool | None) -> None:
     """It is due at its time, and is marked as a parent only if its own topic publishes."""
-    await connection.execute("INSERT INTO pulse.topics (topic, publish) VALUES ('publishes', true), ('does not', false)")
+    await connection.execute("INSERT INTO pulse.topics (topic, publish) VALUES ('loud', true), ('silent', false)")
     given = "pulse.uuid7(), 'n', $1, '{}', 0, $2, 1, NULL, NULL, NULL, NULL, 'k', NULL, NULL"
     await connection.execute(f"SELECT pulse.insert_unique({given})", topic, at(5))
     row = await connection.fetchrow("SELECT next_run_at, run_after, is_parent FROM pulse.jobs")
