@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import uuid
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
@@ -131,6 +132,36 @@ async def test_another_job_under_the_same_id(connection: Sql, many: bool, differ
         asyncpg.UniqueViolationError, match=f"job {identity} exists already with another name, topic or args"
     ):
         await submit(connection, many=many, **fields)
+
+
+@pytest.mark.parametrize("function", ["is_stored", "is_stored_unseen"])
+async def test_what_is_the_same_job(connection: Sql, function: str) -> None:
+    """All four are the same, of one job; of encrypted args only that both are."""
+    plain, sealed = [await forge(connection, args=args) for args in ('{"a": 1}', '{"$pulse": "one"}')]
+    for is_same, identity, *rest in (
+        (True, plain, "n", TOPIC, '{"a": 1}'), (True, sealed, "n", TOPIC, '{"$pulse": "other"}'),
+        (False, sealed, "n", TOPIC, '{"a": 1}'), (False, new_id(), "n", TOPIC, '{"a": 1}'),
+        (False, plain, "m", TOPIC, '{"a": 1}'), (False, plain, "n", "u", '{"a": 1}'),
+        (False, plain, "n", TOPIC, '{"a": 2}'), (False, plain, "n", TOPIC, '{"$pulse": "one"}'),
+    ):  # fmt: skip
+        found = await connection.fetchval(f"SELECT pulse.{function}($1, $2, $3, $4)", uuid.UUID(bytes=identity), *rest)
+        assert found is is_same, rest
+
+
+@pytest.mark.parametrize("right", [
+    "SELECT (id, name, topic, args) ON pulse.jobs", "EXECUTE ON FUNCTION pulse.is_stored_unseen",
+], ids=["reads", "submits"])  # fmt: skip
+async def test_who_may_ask_for_the_same_job(connection: Sql, right: str) -> None:
+    """Who may read jobs, by its own rights; and who may not, by a function that has its owner's."""
+    identity, role = await forge(connection), f"t{os.getpid()}_asks"
+    transaction = connection.transaction()
+    await transaction.start()
+    try:
+        await connection.execute(f"CREATE ROLE {role}; GRANT USAGE ON SCHEMA pulse TO {role}; GRANT {right} TO {role}")
+        await connection.execute(f"SET LOCAL ROLE {role}")
+        assert await connection.fetchval("SELECT pulse.is_stored($1, 'n', $2, '{}')", identity.hex(), TOPIC)
+    finally:
+        await transaction.rollback()
 
 
 @BOTH

@@ -23,6 +23,7 @@ FORGET: Final = "SELECT setval('pulse.work_notified', 1)"
 NOTIFIED: Final = "SELECT last_value FROM pulse.work_notified"
 KEYLESS: Final = "unique_until or on_conflict is given; they are allowed with unique_key only"
 LIVE: Final = ("PENDING", "RUNNING", "RETRYING")
+SEALED: Final = {"$pulse": "one"}
 HELD: Final = datetime(9999, 12, 30, tzinfo=UTC)
 
 
@@ -53,6 +54,12 @@ async def read(connection: Sql, job: uuid.UUID) -> Row:
     return dict(found_of(await connection.fetchrow("SELECT * FROM pulse.jobs WHERE id = $1", job)))
 
 
+async def found_instead(connection: Sql, job: uuid.UUID, args: Row, on_conflict: str = "skip") -> list[uuid.UUID]:
+    """What a new job with the key finds there."""
+    asked = "SELECT job_id FROM pulse.unique_holder($1, 'n', $2, $3, now(), NULL, $4, $5)"
+    return [row["job_id"] for row in await connection.fetch(asked, job, TOPIC, json.dumps(args), KEY, on_conflict)]
+
+
 def differences(before: Row, after: Row) -> set[str]:
     return {name for name, value in after.items() if before[name] != value}
 
@@ -73,6 +80,16 @@ async def test_skip_keeps_the_job_that_has_the_key(connection: Sql, many: bool) 
     assert await submit(connection, many=many, key=None) != first
 
 
+@pytest.mark.parametrize(("topic", "marked"), [("loud", True), ("silent", None)])
+async def test_a_job_that_waits_for_none(connection: Sql, topic: str, marked: bool | None) -> None:
+    """It is due at its time, and is marked as a parent only if its own topic publishes."""
+    await connection.execute("INSERT INTO pulse.topics (topic, publish) VALUES ('loud', true), ('silent', false)")
+    given = "pulse.uuid7(), 'n', $1, '{}', 0, $2, 1, NULL, NULL, NULL, NULL, 'k', NULL, NULL"
+    await connection.execute(f"SELECT pulse.insert_unique({given})", topic, at(5))
+    row = await connection.fetchrow("SELECT next_run_at, run_after, is_parent FROM pulse.jobs")
+    assert tuple(row or ()) == (at(5), None, marked)
+
+
 @pytest.mark.parametrize("status", STATUSES)
 @pytest.mark.parametrize("until", ["start", "end"])
 async def test_who_has_a_key(connection: Sql, status: str, until: str) -> None:
@@ -86,6 +103,25 @@ async def test_a_job_that_comes_back_to_wait_does_not_take_its_key_again(connect
     """It was tried, so it has let the key go at its start, also where it is PENDING again."""
     job = await holder(connection, "PENDING", unique_until="start", attempts=1, uncharged=1)
     assert await submit(connection) != job
+
+
+@pytest.mark.parametrize("how", ["skip", "replace"])
+async def test_jobs_that_have_given_the_key_away(connection: Sql, how: str) -> None:
+    """Older and younger ones are neither found nor replaced."""
+
+    async def givers() -> list[uuid.UUID]:
+        return [
+            await holder(connection, "PENDING", unique_until=None),
+            await holder(connection, "PENDING", unique_until="start", attempts=1, uncharged=1),
+            await holder(connection, "RETRYING", unique_until="start"),
+            await holder(connection, "CANCELED"),
+        ]
+
+    older, job, younger = await givers(), await holder(connection, "PENDING"), await givers()
+    before = [await read(connection, one) for one in (*older, *younger)]
+    assert await found_instead(connection, uuid7(), {"a": 2}, how) == [job]
+    assert [await read(connection, one) for one in (*older, *younger)] == before
+    assert (await read(connection, job))["args"] == ("{}" if how == "skip" else '{"a": 2}')
 
 
 @BOTH
@@ -154,6 +190,20 @@ async def test_another_job_under_the_same_id(connection: Sql, different: Row) ->
     with pytest.raises(asyncpg.UniqueViolationError, match=f"job {job} exists already with another name, topic or ar"):
         await submit(connection, id=str(job), **different)
     assert await submit(connection, id=str(job), key="k") == job  # the same name, topic and args
+
+
+@pytest.mark.parametrize(("stored", "given", "is_same"), [
+    (SEALED, {"$pulse": "other"}, True), (SEALED, {"a": 1}, False), ({"a": 1}, SEALED, False),
+], ids=["both", "stored", "given"])  # fmt: skip
+async def test_encrypted_args_under_the_same_id(connection: Sql, stored: Row, given: Row, is_same: bool) -> None:
+    """They differ each time they are encrypted: those of both are taken for the same, whatever the key is."""
+    job = await submit(connection, key=None, args=stored)
+    if is_same:
+        assert await found_instead(connection, job, given) == [job]
+    else:
+        with pytest.raises(asyncpg.UniqueViolationError, match=f"job {job} exists already with another name, topic or"):
+            await found_instead(connection, job, given)
+    assert json.loads((await read(connection, job))["args"]) == stored
 
 
 async def test_the_same_key_twice_in_one_call(connection: Sql) -> None:

@@ -129,6 +129,47 @@ async def test_what_runs_is_counted_where_its_topic_goes(store: Store, connectio
     assert await connection.fetch(counted) == []
 
 
+async def test_other_limits_and_groups_stay_as_they_are(store: Store, connection: Sql) -> None:
+    """Also how often they were claimed under: a claim that goes by them goes on."""
+    for name in ("api", "mail"):
+        await store.limits.set(name, {"concurrency": 5})
+        for group in ("g", "h"):
+            await store.limits.set(name, {"concurrency": 1}, group=group)
+    await forge(connection, "RUNNING", topic="api")
+    others = "SELECT * FROM pulse.limits WHERE name = 'mail' OR group_key = 'h' ORDER BY name, group_key"
+    before = await connection.fetch(others)
+    assert await store.limits.unset("api", group="g")
+    assert await connection.fetchval("SELECT counted_by FROM pulse.jobs") == "api"
+    assert await connection.fetch(others) == before
+    assert len(before) == 4
+
+
+async def test_jobs_that_wait_are_not_locked(store: Store, connection: Sql, other: Sql) -> None:
+    """Only those that run are counted."""
+    await store.limits.set("a", {})
+    waiting = await forge(connection, topic="a")
+    await forge(connection, "RUNNING", topic="a")
+    async with connection.transaction():
+        await connection.execute("SELECT pulse.count_slots()")
+        free = await other.fetch("SELECT id FROM pulse.jobs FOR UPDATE SKIP LOCKED")
+    assert [row["id"].bytes for row in free] == [waiting]
+
+
+@pytest.mark.parametrize(("change", "waits"), [
+    ("set_limit('new', NULL, '{}')", True),
+    ("set_limit('api', NULL, '{}')", False),
+    ("set_topic('t', '{\"limit\": \"api\"}')", True),
+    ("set_topic('t', '{\"max_attempts\": 3}')", False),
+])  # fmt: skip
+async def test_which_changes_wait_for_claims(store: Store, connection: Sql, change: str, waits: bool) -> None:
+    """Those that say by which limit a topic goes; all others leave the claims alone."""
+    await store.limits.set("api", {})
+    sql = "SELECT FROM pg_locks WHERE relation = 'pulse.limits'::regclass AND mode = 'AccessExclusiveLock'"
+    async with connection.transaction():
+        await connection.execute(f"SELECT pulse.{change}")
+        assert bool(await connection.fetch(f"{sql} AND pid = pg_backend_pid()")) is waits
+
+
 async def test_all_hosts_hear_of_it(store: Store, connection: Sql, own_database: str) -> None:
     heard: list[object] = []
     await connection.add_listener("pulse_gate", lambda *told: heard.append(told[-1]))

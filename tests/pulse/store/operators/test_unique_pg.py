@@ -29,11 +29,11 @@ async def test_all_that_a_job_has(store: Store, connection: Sql) -> None:
     )  # fmt: skip
     two = job(unique="other", max_attempts=2, timeout_s=3.0, delay_s=60.0, expires_in_s=90.0)
     await store.unique.submit([one, two], now=NOW)
-    columns = "priority, args, next_run_at, expires_at, max_attempts, timeout_s, traceparent, group_key"
+    columns = "priority, args, next_run_at, expires_at, max_attempts, timeout_s, traceparent, group_key, run_after"
     rows = await connection.fetch(f"SELECT unique_key, unique_until, {columns} FROM pulse.jobs ORDER BY unique_key")
     assert [tuple(row) for row in rows] == [
-        (KEY, "start", 5, '{"a": 1}', at(60), at(90), 7, 9.0, TRACE, "g"),
-        ("other", "end", 0, "{}", at(60.000001), at(90), 2, 3.0, None, None),
+        (KEY, "start", 5, '{"a": 1}', at(60), at(90), 7, 9.0, TRACE, "g", None),
+        ("other", "end", 0, "{}", at(60.000001), at(90), 2, 3.0, None, None, None),
     ]
 
 

@@ -155,6 +155,7 @@ _WAYS: Final[Mapping[str, Callable[[Store, Sql], Awaitable[None]]]] = {
 async def test_however_a_job_comes(store: Store, connection: Sql, way: str, publish: bool) -> None:
     """Into its topic: by each INSERT, or by a move. Where the topic does not publish, the job is not marked."""
     await set_publish(connection, publish=publish)
+    await set_publish(connection, publish=True, topic="another")
     await _WAYS[way](store, connection)
     found = await connection.fetchrow("SELECT id, topic, is_parent FROM pulse.jobs")
     assert found is not None
