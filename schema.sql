@@ -930,7 +930,7 @@ BEGIN
             RETURN;
         END IF;
         RETURN QUERY SELECT h.* FROM pulse.unique_holder(insert_unique.id, insert_unique.name, insert_unique.topic, insert_unique.args,
-            insert_unique.next_run_at, insert_unique.expires_at, insert_unique.unique_key, coalesce(insert_unique.on_conflict, 'skip')) AS h;
+            insert_unique.next_run_at, insert_unique.expires_at, insert_unique.unique_key, insert_unique.on_conflict) AS h;  -- NULL: skip
         IF FOUND THEN
             RETURN;
         END IF;

@@ -194,8 +194,7 @@ class Judges:
             oldest_dsn: Of the server for those that show only on the oldest PostgreSQL.
         """
         by_name = {item.nodeid: item for item in self.items}
-        mutants = list(mutants)
-        for mutant, _ in mutants:
+        for mutant, _ in (mutants := list(mutants)):
             self.kills[_place_of(mutant) + mutant.killer.partition("::")[0]] += 1
 
         def one(mutant: Mutant, names: list[str]) -> None:
