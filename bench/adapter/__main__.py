@@ -15,7 +15,7 @@ import asyncpg
 
 from bench.adapter import settings as environment
 from bench.adapter.app import CALLS, WORK_MS
-from bench.adapter.producer import Producer
+from bench.adapter.producer import Depth, Producer
 from bench.adapter.settings import Settings, SettingsError
 from bench.adapter.telemetry import Sampler, descriptor, emit
 from pulse.client.client import Client
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from asyncpg import Connection, Record
 
 DRAIN_S: Final = "1"  # of the five seconds between SIGTERM and the end; jobs take milliseconds
-LOOK_S: Final = 0.2  # between two looks at the depth
+LOOK_S: Final = 0.1  # between two looks at the depth
 AWAY_S: Final = 0.5  # before the next try to reach a database that is away
 DEPTH: Final = (
     "SELECT count(*) FROM pulse.jobs WHERE group_key IS NULL AND status IN ('PENDING', 'RETRYING') AND topic = 'bench'"
@@ -34,32 +34,19 @@ DEPTH: Final = (
 SCHEMA_VERSION: Final = "SELECT max(version)::text FROM pulse.schema_version"
 
 
-class Depth:
-    """How many jobs wait, looked at on a connection of its own."""
-
-    def __init__(self, dsn: str) -> None:
-        self._dsn = dsn
-        self._seen = 0
-
-    def __call__(self) -> int:
-        """As last seen."""
-        return self._seen
-
-    async def run(self) -> None:
-        """Look until cancelled, whatever happens to the database."""
-        while True:
-            with contextlib.suppress(OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
-                await self._look()
-            await asyncio.sleep(AWAY_S)
-
-    async def _look(self) -> None:
-        connection: Connection[Record] = await asyncpg.connect(self._dsn)
-        try:
-            while True:
-                self._seen = await connection.fetchval(DEPTH)
-                await asyncio.sleep(LOOK_S)
-        finally:
-            connection.terminate()
+async def look(dsn: str, depth: Depth) -> None:
+    """Look how many jobs wait, on a connection of its own, until cancelled, whatever happens to the database."""
+    while True:
+        with contextlib.suppress(OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+            connection: Connection[Record] = await asyncpg.connect(dsn)
+            try:
+                while True:
+                    depth.seen = await connection.fetchval(DEPTH)
+                    depth.looks += 1
+                    await asyncio.sleep(LOOK_S)
+            finally:
+                connection.terminate()
+        await asyncio.sleep(AWAY_S)
 
 
 async def schema_version(dsn: str) -> str:
@@ -77,10 +64,10 @@ async def run(client: Client, settings: Settings, calls: Path) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     emit(descriptor(settings, await schema_version(settings.database_url)))
-    depth = Depth(settings.database_url)
+    depth = Depth()
     producer = Producer(client, settings, depth)
     parts = [Sampler(settings, producer, calls, depth).run()]
-    parts += [depth.run()] if settings.observes or settings.mode == "depth-target" else []
+    parts += [look(settings.database_url, depth)] if settings.observes or settings.mode == "depth-target" else []
     parts += [producer.run()] if settings.produces else []
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(part) for part in parts]

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
 from typing import Final
 
 import pulse
@@ -21,15 +22,18 @@ AWAY_S: Final = 0.2  # after a submit that failed: the database may be away on p
 TOKEN: Final = b"ENQUEUE "
 
 
+@dataclass(slots=True)
+class Depth:
+    """How many jobs wait: as *seen* by the last of so many *looks*."""
+
+    seen: int = 0
+    looks: int = 0
+
+
 class Producer:
-    """
-    Submits jobs and counts them.
+    """Submits jobs and counts them."""
 
-    Args:
-        depth: How many jobs wait, as last seen.
-    """
-
-    def __init__(self, client: Client, settings: Settings, depth: Callable[[], int]) -> None:
+    def __init__(self, client: Client, settings: Settings, depth: Depth) -> None:
         self._client, self._settings, self._depth = client, settings, depth
         self._pad = "x" * max(0, settings.payload_bytes - ARGS_BYTES)
         self.enqueued = 0
@@ -65,11 +69,16 @@ class Producer:
         return self._told() if self._settings.pacing == "harness" else self._paced()
 
     async def _to_depth(self) -> AsyncIterator[int]:
+        """What was submitted since the last look waits as well, as far as anybody knows."""
+        looks, before = -1, 0
         while True:
-            count = min(self._settings.batch_max, self._settings.target_depth - self._depth())
-            if count > 0:
-                yield count
-            await asyncio.sleep(IDLE_S)  # the depth has to be seen again, too
+            if looks != self._depth.looks:
+                looks, before = self._depth.looks, self.enqueued
+            missing = self._settings.target_depth - self._depth.seen - (self.enqueued - before)
+            if missing > 0:
+                yield min(self._settings.batch_max, missing)
+            else:
+                await asyncio.sleep(IDLE_S)
 
     async def _paced(self) -> AsyncIterator[int]:
         """Credit grows with the time that has really passed, however long a submit took."""

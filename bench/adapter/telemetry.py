@@ -8,13 +8,13 @@ import json
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from bench.adapter.histogram import Counters, percentiles_ms, reading
-from bench.adapter.producer import Producer
+from bench.adapter.producer import Depth, Producer
 from bench.adapter.settings import Settings
 from pulse.common.version import VERSION
 
@@ -67,10 +67,9 @@ class Sampler:
 
     Args:
         calls: The directory of what the handlers count.
-        depth: How many jobs wait, as last seen.
     """
 
-    def __init__(self, settings: Settings, producer: Producer, calls: Path, depth: Callable[[], int]) -> None:
+    def __init__(self, settings: Settings, producer: Producer, calls: Path, depth: Depth) -> None:
         self._settings, self._producer, self._calls, self._depth = settings, producer, calls, depth
         self._readings: deque[Reading] = deque(maxlen=1 + max(1, round(WINDOW_S / settings.sample_s)))
 
@@ -97,9 +96,10 @@ class Sampler:
         for metric, value in zip(PERCENTILES, values, strict=True):
             yield metric, value, WINDOW_S
         passed_s = now.at_s - before.at_s
-        yield "enqueue_rate", (now.enqueued - before.enqueued) / passed_s, period_s
-        yield "completion_rate", (now.calls[0] - before.calls[0]) / passed_s, period_s
-        yield "queue_depth", float(self._depth()), 0.0
+        window_s = min(period_s, passed_s)  # the first one is shorter; the harness multiplies it with the rate
+        yield "enqueue_rate", (now.enqueued - before.enqueued) / passed_s, window_s
+        yield "completion_rate", (now.calls[0] - before.calls[0]) / passed_s, window_s
+        yield "queue_depth", float(self._depth.seen), 0.0
         yield "producer_target_rate", self._producer.target_rate, 0.0
 
     def _record(self, tick_s: float, metric: str, value: float, window_s: float) -> Mapping[str, object]:
