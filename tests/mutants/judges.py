@@ -45,7 +45,8 @@ PROCESSES: Final[dict[str, tuple[str, ...]]] = {
 }
 _DEFINES: Final = re.compile(r"CREATE FUNCTION pulse\.(\w+)\(")  # a short one is part of the text of the next
 TABLES: Final = frozenset(  # those that judge tables and indexes
-    f"tests/pulse/store/{name}.py" for name in ("admin/test_schema_pg", "admin/test_indexes_pg", "sql/test_plans_pg")
+    f"tests/pulse/store/{name}_pg.py"
+    for name in ("admin/test_schema", "admin/test_indexes", "sql/test_plans", "sql/test_limit_plans")
 )
 _PART: Final = re.compile(r"(?:INSERT INTO|DELETE FROM) pulse\.\w+|pulse\.\w+\(")
 _FAR: Final = 4  # steps, from one module to what it imports

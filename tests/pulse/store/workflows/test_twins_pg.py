@@ -109,6 +109,15 @@ async def test_the_other_graph(connection: Sql, dsn: str, change: str) -> None:
     assert await connection.fetch(ROWS, other.jobs) == before
 
 
+async def test_children_of_one_parent_do_not_wait_for_each_other(connection: Sql, dsn: str) -> None:
+    """Not even for the end of the transaction that submits one of them, if the parent has had a child before."""
+    graph = await grow(connection)
+    await connection.execute("SET lock_timeout = '5s'")
+    async with holding(dsn, "SELECT pulse.submit('n', after => ARRAY[$1::uuid])", graph.first):
+        await submit(connection, graph.first)
+    await connection.execute("RESET lock_timeout")
+
+
 async def test_a_parent_counts_once(connection: Sql) -> None:
     """A later child settles what has ended again: for those that waited before, that is over."""
     graph = await grow(connection)
