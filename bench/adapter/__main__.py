@@ -34,15 +34,15 @@ DEPTH: Final = (
 SCHEMA_VERSION: Final = "SELECT max(version)::text FROM pulse.schema_version"
 
 
-async def look(dsn: str, depth: Depth) -> None:
+async def look(dsn: str, depth: Depth, producer: Producer) -> None:
     """Look how many jobs wait, on a connection of its own, until cancelled, whatever happens to the database."""
     while True:
         with contextlib.suppress(OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
             connection: Connection[Record] = await asyncpg.connect(dsn)
             try:
                 while True:
-                    depth.seen = await connection.fetchval(DEPTH)
-                    depth.looks += 1
+                    enqueued = producer.enqueued
+                    depth.seen, depth.enqueued = await connection.fetchval(DEPTH), enqueued
                     await asyncio.sleep(LOOK_S)
             finally:
                 connection.terminate()
@@ -67,7 +67,9 @@ async def run(client: Client, settings: Settings, calls: Path) -> None:
     depth = Depth()
     producer = Producer(client, settings, depth)
     parts = [Sampler(settings, producer, calls, depth).run()]
-    parts += [look(settings.database_url, depth)] if settings.observes or settings.mode == "depth-target" else []
+    parts += (
+        [look(settings.database_url, depth, producer)] if settings.observes or settings.mode == "depth-target" else []
+    )
     parts += [producer.run()] if settings.produces else []
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(part) for part in parts]

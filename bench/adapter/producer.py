@@ -24,10 +24,10 @@ TOKEN: Final = b"ENQUEUE "
 
 @dataclass(slots=True)
 class Depth:
-    """How many jobs wait: as *seen* by the last of so many *looks*."""
+    """How many jobs wait, as last *seen*, and how many this producer had *enqueued* before it was looked."""
 
     seen: int = 0
-    looks: int = 0
+    enqueued: int = 0
 
 
 class Producer:
@@ -70,11 +70,8 @@ class Producer:
 
     async def _to_depth(self) -> AsyncIterator[int]:
         """What was submitted since the last look waits as well, as far as anybody knows."""
-        looks, before = -1, 0
         while True:
-            if looks != self._depth.looks:
-                looks, before = self._depth.looks, self.enqueued
-            missing = self._settings.target_depth - self._depth.seen - (self.enqueued - before)
+            missing = self._settings.target_depth - self._depth.seen - (self.enqueued - self._depth.enqueued)
             if missing > 0:
                 yield min(self._settings.batch_max, missing)
             else:
