@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-import kubernetes_validate
+import kubernetes_validate  # type: ignore[import-untyped]
 import msgspec
 import pytest
 from click.testing import CliRunner
@@ -22,7 +22,7 @@ OLDEST: Final = "1.29"
 NEWEST: Final = "1.37"
 OPERATORS: Final = "monitoring.coreos.com/"  # of what is no part of Kubernetes itself
 
-Manifest = Mapping[str, Any]
+Manifest = dict[str, Any]
 
 
 def documents(path: Path) -> list[Manifest]:
