@@ -130,8 +130,8 @@ def parts_for(function: str) -> frozenset[str]:
     rest = re.sub(r"REVOKE[^;]*;", "", FUNCTION.sub("", text_of(SCHEMA)))
     if not function or rest.count(f"pulse.{function}(") > len(_writes(function)):
         return frozenset()
-    [text] = [match[0] for match in FUNCTION.finditer(text_of(SCHEMA)) if match[1] == function]
-    callers = {caller for one in _DEFINES.findall(text) for caller in _callers(one)}
+    texts = [match[0] for match in FUNCTION.finditer(text_of(SCHEMA)) if match[1] == function]
+    callers = {caller for text in texts for one in _DEFINES.findall(text) for caller in _callers(one)}
     return frozenset(part for one in callers for part in (f"pulse.{one}(", *_writes(one)))
 
 
