@@ -18,15 +18,20 @@ DSN: Final = "BENCH_DSN"  # the database of the effects
 POOL: Final = 10  # connections, as an application has them
 EFFECT: Final = "INSERT INTO public.effects VALUES ($1, $2)"
 EFFECTS: Final = "INSERT INTO public.effects SELECT * FROM unnest($1::int[], $2::text[])"
-STAMPS: Final = "BENCH_STAMPS"  # path of the file into which `stamp` writes a line for each job, too
+STAMPS: Final = "BENCH_STAMPS"  # path of the file into which `stamp` writes its milliseconds, a line each
 IDS: Final = "BENCH_IDS"  # path of the file into which `noted` writes the 16 bytes of each id, in one write
 
 app = pulse.App()
 _count: Final = Count(Path(os.environ[VARIABLE])) if VARIABLE in os.environ else None
-_ids: Final = os.open(os.environ[IDS], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600) if IDS in os.environ else None
-_stamps: Final = (
-    os.open(os.environ[STAMPS], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600) if STAMPS in os.environ else None
-)
+
+
+def _opened(variable: str) -> int | None:
+    path = os.environ.get(variable)
+    return None if path is None else os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+
+
+_ids: Final = _opened(IDS)
+_stamps: Final = _opened(STAMPS)
 
 
 def _begun() -> None:
@@ -99,7 +104,7 @@ async def stamp(submitted_s: float) -> float:
     """Seconds since the submit call began, on the clock that all processes of a machine share."""
     took_s = time.monotonic() - submitted_s
     if _stamps is not None:
-        os.write(_stamps, f"{took_s}\n".encode())
+        os.write(_stamps, f"{1000 * took_s}\n".encode())
     return took_s
 
 

@@ -67,9 +67,8 @@ async def run(client: Client, settings: Settings, calls: Path) -> None:
     depth = Depth()
     producer = Producer(client, settings, depth)
     parts = [Sampler(settings, producer, calls, depth).run()]
-    parts += (
-        [look(settings.database_url, depth, producer)] if settings.observes or settings.mode == "depth-target" else []
-    )
+    needs_depth = settings.observes or settings.mode == "depth-target"
+    parts += [look(settings.database_url, depth, producer)] if needs_depth else []
     parts += [producer.run()] if settings.produces else []
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(part) for part in parts]

@@ -12,11 +12,9 @@ from typing import ClassVar, Final
 
 from bench.peers.child import Child, running
 from bench.peers.install import clean_environment, node_environment, python_environment
-from bench.peers.peer import Facts, Mark, MeasureError, Place, Queue
+from bench.peers.peer import Facts, Mark, Place, Queue
 
 NODE_PROGRAMS: Final = Path(__file__).parent / "node"
-STAMPS_S: Final = 20.0  # for all single jobs to have begun after the last one was submitted
-POLL_S: Final = 0.005
 
 
 class Foreign(ABC):
@@ -152,14 +150,7 @@ class ForeignQueue:
         for number in range(count):
             time.sleep(max(0.0, began_s + number / per_second - time.monotonic()))
             self._producer.ask({"do": "stamp"})
-        path, deadline_s = self._place.directory / "stamps", time.monotonic() + STAMPS_S
-        while True:
-            lines = path.read_text("ascii").split() if path.exists() else []
-            if len(lines) >= count:
-                return [float(line) for line in lines]
-            if time.monotonic() > deadline_s:
-                raise MeasureError(f"{len(lines)} of {count} single jobs have begun")
-            time.sleep(POLL_S)
+        return self._place.stamps_ms(count)
 
 
 def _count(path: Path) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -10,6 +11,8 @@ from typing import Final, Protocol
 
 SUBMIT_BATCH: Final = 1000  # jobs of one bulk call
 MANY: Final = 1_000_000
+STAMPS_S: Final = 20.0  # for all single jobs to have begun after the last one was submitted
+POLL_S: Final = 0.005
 
 
 class Unavailable(Exception):
@@ -62,6 +65,27 @@ class Place:
     def log(self) -> Path:
         """The file for what its processes print."""
         return self.directory / "log"
+
+    @property
+    def stamps(self) -> Path:
+        """The file to which the handler of single jobs adds how long each took to begin: a line, milliseconds."""
+        return self.directory / "stamps"
+
+    def stamps_ms(self, count: int) -> Sequence[float]:
+        """
+        So many of these, once they are there.
+
+        Raises:
+            MeasureError: Some jobs have not begun in time.
+        """
+        deadline_s = time.monotonic() + STAMPS_S
+        while True:
+            lines = self.stamps.read_text("ascii").split() if self.stamps.exists() else []
+            if len(lines) >= count:
+                return [float(line) for line in lines]
+            if time.monotonic() > deadline_s:
+                raise MeasureError(f"{len(lines)} of {count} single jobs have begun")
+            time.sleep(POLL_S)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,14 +12,13 @@ from typing import Final
 from bench.app import STAMPS
 from bench.count import VARIABLE, Count
 from bench.load import new_jobs, submit_evenly
-from bench.peers.peer import Facts, Mark, MeasureError, Place, Queue
+from bench.peers.peer import Facts, Mark, Place, Queue
 from pulse.client.client import Client
 from pulse.common.version import VERSION
 from pulse.ops.demo.server import running_server
 
 CONCURRENCY: Final = 1000
 STAMP_S: Final = 20.0
-POLL_S: Final = 0.02
 _FINISHED: Final = (
     "SELECT count(*) FROM pulse.jobs WHERE name = 'noop' AND status = 'COMPLETED' AND completed_at <= to_timestamp($1)"
 )
@@ -71,7 +70,7 @@ def _server(place: Place) -> Iterator[Client]:
     settings = {
         "PULSE_DSN": place.dsn,
         VARIABLE: str(place.directory / "count"),
-        STAMPS: str(place.directory / "stamps"),
+        STAMPS: str(place.stamps),
     }
     with running_server("bench.app:app", settings, processes=1, concurrency=CONCURRENCY, log=place.log) as client:
         client.pause(reason="bench")
@@ -133,9 +132,4 @@ class ForgetfulQueue(PulseQueue):
     def latencies_ms(self, count: int, per_second: float) -> Sequence[float]:
         """As the handlers wrote them down."""
         submit_evenly(lambda args: self._client.submit("stamp", args), count, per_second)
-        deadline_s = time.monotonic() + STAMP_S
-        while len(lines := (self._place.directory / "stamps").read_text("ascii").split()) < count:
-            if time.monotonic() > deadline_s:
-                raise MeasureError(f"{len(lines)} of {count} handlers began within {STAMP_S:g} s")
-            time.sleep(POLL_S)
-        return [1000 * float(line) for line in lines]
+        return self._place.stamps_ms(count)

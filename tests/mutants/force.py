@@ -20,7 +20,8 @@ from typing import Final
 
 from pulse.store import statements
 from tests.mutants.site import hook
-from tests.mutants.source import SCHEMA, Mutant, path_of, statement_of, tree_of
+from tests.mutants.source import SCHEMA, Mutant, path_of, statement_of, text_of, tree_of
+from tests.mutants.sql_operators import FUNCTION
 
 _SITE: Final = Path(__file__).parent / "site"
 _Place = tuple[str, str, int]
@@ -62,6 +63,14 @@ def force(mutant: Mutant, directory: Path) -> None:
         os.environ |= {hook.MODULE: mutant.where, hook.SOURCE: str(source), "PYTHONPATH": str(_SITE)}
         if mutant.where in sys.modules:  # else it is for processes that are started
             _swap(mutant)
+
+
+def changed_function(mutant: Mutant) -> str:
+    """What replaces the function that is all that it changes; empty: it changes something else."""
+    before = {match[0] for match in FUNCTION.finditer(text_of(SCHEMA))}
+    changed = [match[0] for match in FUNCTION.finditer(mutant.mutated()) if match[0] not in before]
+    is_all = bool(mutant.scope) and len(changed) == 1
+    return changed[0].replace("CREATE FUNCTION", "CREATE OR REPLACE FUNCTION") if is_all else ""
 
 
 def _replace(before: str, after: str) -> None:

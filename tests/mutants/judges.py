@@ -105,7 +105,12 @@ def _folders(module: str) -> list[Path]:
 
 
 @functools.cache
-def names(file: str, function: str) -> bool:
+def files_about(function: str) -> frozenset[str]:
+    """Those that name a function of the schema, or lead to it; without one: those that are about tables."""
+    return frozenset(file for file in files() if _names(file, function)) if function else TABLES
+
+
+def _names(file: str, function: str) -> bool:
     """
     Whether a test file names a function of the schema, one that calls it, or a statement of the store that does.
 

@@ -80,6 +80,7 @@ class Trial:
         Before that, each one that is *known* is tried with its slow test. Of the slow tests those of its own module are
         first: the others are recorded only if some mutant survives these.
         """
+        warm.expect(self._mutants)
         slow = self._slow = {item.nodeid for item in warm.items if is_late(item)}
         self._record(warm, slow & {one.killer for one in self._known}, self._known)
         self._judge(warm, [one for one in self._known if self._tests(warm, one)], self._tell_known, LATER_LIMIT_S)
@@ -165,15 +166,10 @@ class Trial:
         if mutant.killer:
             return [name for name in good if name.startswith(_begins(mutant))]
         if mutant.where == SCHEMA:
-            files = (
-                {file for file in judges.files() if judges.names(file, mutant.scope)} if mutant.scope else judges.TABLES
-            )
             able = [name for name in good if name not in BLIND]
-            parts = judges.parts_for(mutant.scope)
+            parts, files = judges.parts_for(mutant.scope), judges.files_about(mutant.scope)
             near = [name for name in able if not parts.isdisjoint(good[name])]
-            silent = (
-                able if not parts else [name for name in able if not good[name]]
-            )  # of other drivers nothing is known
+            silent = [name for name in able if not (parts and good[name])]  # what other drivers send is unknown
             return [*near, *(name for name in silent if name.partition("::")[0] in files)] or able
         if not mutant.is_code:
             return [name for name, lines in good.items() if mutant.where in lines]

@@ -20,7 +20,7 @@ import sys
 import threading
 import time
 import traceback
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,9 +32,8 @@ import pytest
 
 from pulse.errors import PulseError
 from tests.mutants import judges, leftovers
-from tests.mutants.force import force, functions
-from tests.mutants.source import SCHEMA, Mutant, path_of, statement_of, statements, text_of
-from tests.mutants.sql_operators import FUNCTION
+from tests.mutants.force import changed_function, force, functions
+from tests.mutants.source import SCHEMA, Mutant, path_of, statement_of, statements
 from tests.plugins.databases import EMPTY
 from tests.support.servers.postgres import GIVEN_DSN, GIVEN_TEMPLATE, Postgres
 
@@ -49,9 +48,7 @@ _LIMIT_S: Final = 6.0  # for one test, beside ten times what it takes
 _START_LIMIT_S: Final = 30.0  # the same for one that starts processes: as the first it starts those of its session, too
 FIRST_LIMIT_S: Final = 10.0  # for all tests that judge a mutant first
 LATER_LIMIT_S: Final = 120.0  # for those that judge it if it survives these
-_RARE: Final = (
-    50.0  # of two tests the one comes first that sends what fewer others send of all that leads to a function
-)
+_RARE: Final = 50.0  # what a test counts for that alone sends something that leads to a function of the schema
 _SLOT: Final = struct.Struct("di")  # until when it must have got on; the test that failed
 
 
@@ -91,6 +88,7 @@ class Judges:
     reached: dict[str, Reached] = field(default_factory=dict[str, Reached])
     kills: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
     tried: defaultdict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+    _senders: Counter[str] = field(default_factory=Counter[str])  # part of a query, or a path: how many tests reach it
     _forks: list[Fork] = field(default_factory=list[Fork])
     _board: mmap.mmap = field(default_factory=lambda: mmap.mmap(-1, 4096))
     _failed: bool = False
@@ -175,6 +173,11 @@ class Judges:
 
     # Mutants.
 
+    def expect(self, mutants: Iterable[Mutant]) -> None:
+        """The files of tests that these name count as if they had found one of their function."""
+        for mutant in mutants:
+            self.kills[_place_of(mutant) + mutant.killer.partition("::")[0]] += 1
+
     def judge(
         self,
         mutants: Iterable[tuple[Mutant, list[str]]],
@@ -194,8 +197,7 @@ class Judges:
             oldest_dsn: Of the server for those that show only on the oldest PostgreSQL.
         """
         by_name = {item.nodeid: item for item in self.items}
-        for mutant, _ in (mutants := list(mutants)):
-            self.kills[_place_of(mutant) + mutant.killer.partition("::")[0]] += 1
+        self._senders = Counter(part for one in self.reached.values() for part in one.lines)
 
         def one(mutant: Mutant, names: list[str]) -> None:
             path = str(path_of(mutant.where)) if mutant.is_code else ""
@@ -232,14 +234,13 @@ class Judges:
         """
         begin, word = (judges.begin_of(mutant.where), mutant.where.rpartition(".")[2]) if mutant.is_code else ("", " ")
         parts = judges.parts_for(mutant.scope) if mutant.where == SCHEMA else frozenset[str]()
-        senders = {part: sum(part in one.lines for one in self.reached.values()) for part in parts}
         took_s = {name: max(self.reached[name].took_s, 1e-2) for name in names}
         here = _place_of(mutant)
 
         def place(name: str) -> tuple[float, float, float]:
             cost = took_s[name] * (1 if mutant.is_code else len(self.reached[name].lines))
             is_own = (bool(begin) and name.startswith(begin)) or word in name
-            rare = sum(_RARE / senders[part] for part in parts if part in self.reached[name].lines)
+            rare = sum(_RARE / self._senders[part] for part in parts if part in self.reached[name].lines)
             of_text = self.kills.get(mutant.where + name, 0) + is_own + rare
             of_text += 9 * self.kills.get(here + name, 0) + 3 * self.kills.get(here + name.partition("::")[0], 0)
             return -of_text / took_s[name], -self.kills.get(name, 0) / took_s[name], cost
@@ -371,8 +372,9 @@ def _prepare(mutant: Mutant, stack: contextlib.ExitStack) -> None:
     """
     server = stack.enter_context(contextlib.closing(Postgres(os.environ[GIVEN_DSN])))
     if mutant.where == SCHEMA:
-        dsn = stack.enter_context(server.database())
-        if not asyncio.run(_replace_function(dsn, mutant)):
+        changed = changed_function(mutant)
+        dsn = stack.enter_context(server.database()) if changed else ""
+        if not dsn or not asyncio.run(_is_carried_out(dsn, changed)):
             os.environ.pop(GIVEN_TEMPLATE, None)
             dsn = server.template()
         os.environ[GIVEN_TEMPLATE] = dsn.partition("?")[0].rpartition("/")[2]
@@ -381,16 +383,12 @@ def _prepare(mutant: Mutant, stack: contextlib.ExitStack) -> None:
             asyncio.run(_look_at(dsn, mutant.mutated()))
 
 
-async def _replace_function(dsn: str, mutant: Mutant) -> bool:
-    """Whether a database with the schema has the mutant now: of a function that can be replaced."""
-    before = {match[0] for match in FUNCTION.finditer(text_of(SCHEMA))}
-    changed = [match[0] for match in FUNCTION.finditer(mutant.mutated()) if match[0] not in before]
-    if not mutant.scope or len(changed) != 1:
-        return False
+async def _is_carried_out(dsn: str, sql: str) -> bool:
+    """False: it is an error there; it may be right where the function is created."""
     connection = await asyncpg.connect(dsn)
     try:
-        await connection.execute(changed[0].replace("CREATE FUNCTION", "CREATE OR REPLACE FUNCTION"))
-    except asyncpg.PostgresError:  # it may be right where it is created
+        await connection.execute(sql)
+    except asyncpg.PostgresError:
         return False
     finally:
         await connection.close()

@@ -236,6 +236,9 @@ class Warm:
     recorded: list[set[str]] = field(default_factory=list[set[str]])
     reached: dict[str, Reached] = field(default_factory=dict[str, Reached])
 
+    def expect(self, _mutants: object) -> None:
+        """It has no order of its own."""
+
     def record(self, chosen: list[SimpleNamespace], _paths: object, _until_s: float) -> list[str]:
         names = {item.nodeid for item in chosen}
         self.recorded += [names] if names else []

@@ -45,9 +45,7 @@ def test_an_ordinary_start_is_no_incident(whole: Whole) -> None:
     whole.spawn("--app", APP)
     until(look, "a worker is there")
     assert seen == []
-    whole.jobs().wait(
-        job
-    )  # killed in between, its pool would keep it for the next server, for as long as a drain may take
+    whole.jobs().wait(job)  # else its pool keeps it for the next server, for as long as a drain may take
 
 
 def test_an_ordinary_restart_logs_no_warning(whole: Whole) -> None:

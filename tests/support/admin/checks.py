@@ -57,6 +57,12 @@ _CRON: Final = {"kind": "'cron'", "cron": "'* * * * *'", "timezone": "'UTC'", "e
 _AT: Final = {"kind": "'at'", "run_at": "now()", "every_s": "NULL"}
 
 
+def insert_of(table: str, columns: Columns) -> str:
+    """The INSERT of a row that differs from the base row in these."""
+    row = {**BASE[table], **columns}
+    return f"INSERT INTO pulse.{table} ({', '.join(row)}) VALUES ({', '.join(row.values())})"
+
+
 @dataclass(frozen=True, slots=True)
 class Check:
     """A constraint with rows that keep it and rows that break only it."""

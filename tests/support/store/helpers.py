@@ -86,6 +86,14 @@ async def holding(dsn: str, sql: str, *args: object) -> AsyncIterator[None]:
         await session.close(timeout=5)
 
 
+async def heard_until(last: str, heard: asyncio.Queue[str]) -> list[str]:
+    """All words of notifications up to *last*: those of other transactions come some time after their commit."""
+    said = [await asyncio.wait_for(heard.get(), 10)]
+    while said[-1] != last:
+        said.append(await asyncio.wait_for(heard.get(), 10))
+    return said
+
+
 @contextlib.asynccontextmanager
 async def dropping(connection: Sql) -> AsyncIterator[None]:
     """Meanwhile a trigger drops each job that is inserted, without an error."""

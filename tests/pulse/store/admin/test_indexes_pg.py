@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from tests.support.admin.checks import BASE, DONE, RUNNING, Columns
+from tests.support.admin.checks import DONE, RUNNING, Columns, insert_of
 from tests.support.store.helpers import Sql
 
 _DEAD: Final = {"status": "'DEAD_LETTERED'", "completed_at": "now()", "last_error": "'no handler named n'"}
@@ -54,9 +54,8 @@ async def pages(connection: Sql, index: str, rows: Iterable[Columns]) -> int:
     """How many pages an index has when its table has just these rows; the first page of each index is its own."""
     table, _, _ = INDEXES[index]
     await connection.execute(f"TRUNCATE pulse.{table} CASCADE")
-    for more in rows:
-        row = {**BASE[table], **more}
-        await connection.execute(f"INSERT INTO pulse.{table} ({', '.join(row)}) VALUES ({', '.join(row.values())})")
+    for row in rows:
+        await connection.execute(insert_of(table, row))
     size: int = await connection.fetchval("SELECT pg_relation_size(('pulse.' || $1)::regclass) / 8192", index)
     return size
 

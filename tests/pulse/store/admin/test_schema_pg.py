@@ -13,7 +13,7 @@ from pulse.store.admin.schema import RELEASES, SCHEMA_VERSION, ensure_schema
 from pulse.store.connections.pool import Target
 from pulse.store.statements import STATEMENTS
 from pulse.store.store import Store
-from tests.support.admin.checks import BASE, CHECKS, Check, Columns
+from tests.support.admin.checks import CHECKS, Check, Columns, insert_of
 from tests.support.servers import postgres
 from tests.support.servers.postgres import Postgres
 from tests.support.store.helpers import Patch, Sql, new_id
@@ -21,7 +21,6 @@ from tests.support.waiting import until_blocked
 
 
 async def insert(connection: Sql, table: str, columns: Columns) -> None:
-    row = {**BASE[table], **columns}
     transaction = connection.transaction()
     await transaction.start()
     try:
@@ -29,7 +28,7 @@ async def insert(connection: Sql, table: str, columns: Columns) -> None:
             "DELETE FROM pulse.topics; DELETE FROM pulse.dispatch_control; DELETE FROM pulse.sweep_mark;"
             "DELETE FROM pulse.retention_mark"
         )
-        await connection.execute(f"INSERT INTO pulse.{table} ({', '.join(row)}) VALUES ({', '.join(row.values())})")
+        await connection.execute(insert_of(table, columns))
     finally:
         await transaction.rollback()
 
@@ -57,8 +56,7 @@ async def test_every_check_is_tested(connection: Sql) -> None:
     ("epochs", {}), ("witnesses", {}), ("limits", {}), ("dependencies", {}), ("outbox", {}),
 ])  # fmt: skip
 async def test_keys_are_unique(connection: Sql, table: str, key: Columns) -> None:
-    row = {**BASE[table], **key}
-    sql = f"INSERT INTO pulse.{table} ({', '.join(row)}) VALUES ({', '.join(row.values())})"
+    sql = insert_of(table, key)
     transaction = connection.transaction()
     await transaction.start()
     await connection.execute("DELETE FROM pulse.sweep_mark; DELETE FROM pulse.retention_mark")  # full

@@ -17,7 +17,7 @@ from pulse.store.operators.dependencies import FIRST
 from pulse.store.rows import Completion, Fence
 from pulse.store.statements import STATEMENTS
 from pulse.store.store import Store
-from tests.support.store.helpers import WORKER, Sql, holding
+from tests.support.store.helpers import WORKER, Sql, heard_until, holding
 from tests.support.waiting import until_blocked
 
 if TYPE_CHECKING:
@@ -421,8 +421,8 @@ async def test_a_parent_that_has_ended_before_is_looked_at_at_once(connection: S
 @pytest.mark.parametrize("is_off", [False, True])
 async def test_dispatchers_are_told(connection: Sql, dsn: str, is_off: bool) -> None:
     """By a word of its own, and only when a job is due; not at all where the session has turned that off."""
-    heard: asyncio.Queue[object] = asyncio.Queue()
-    await connection.add_listener("pulse_work", lambda *told: heard.put_nowait(told[-1]))
+    heard: asyncio.Queue[str] = asyncio.Queue()
+    await connection.add_listener("pulse_work", lambda *told: heard.put_nowait(told[3]))
     other = await asyncpg.connect(dsn)
     try:
         parents = [await submit(other), await submit(other)]
@@ -432,9 +432,7 @@ async def test_dispatchers_are_told(connection: Sql, dsn: str, is_off: bool) -> 
         for parent in parents:
             await complete(other, parent)
         await other.execute("SELECT pg_notify('pulse_work', 'end')")
-        said = [await asyncio.wait_for(heard.get(), 10)]
-        while said[-1] != "end":
-            said.append(await asyncio.wait_for(heard.get(), 10))
+        said = await heard_until("end", heard)
     finally:
         await other.close(timeout=5)
     assert said.count("released") == (0 if is_off else 1)

@@ -15,7 +15,7 @@ from pulse.store.arguments import ending_columns
 from pulse.store.rows import Ending, EndingKind
 from pulse.store.statements import STATEMENTS
 from pulse.store.store import Store
-from tests.support.store.helpers import WORKER, Sql, holding
+from tests.support.store.helpers import WORKER, Sql, heard_until, holding
 from tests.support.waiting import until_blocked
 
 RUN: Final = f"""
@@ -324,9 +324,7 @@ async def test_servers_hear_of_a_job_that_is_due(connection: Sql, dsn: str, is_o
         for name in ("something else", "approval"):
             await send(connection, job, name)
             await connection.execute("SELECT pg_notify('pulse_work', $1)", name)
-        said = [await asyncio.wait_for(heard.get(), 10)]
-        while said[-1] != "approval":
-            said.append(await asyncio.wait_for(heard.get(), 10))
+        said = await heard_until("approval", heard)
     finally:
         await listener.close(timeout=5)
     assert said[said.index("begin") + 1 :] == ["something else", *([] if is_off else ["released"]), "approval"]
