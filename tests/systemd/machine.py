@@ -63,11 +63,7 @@ class Machine:
 
     def run(self, *words: str, check: bool = True, timeout_s: float = ANSWER_S) -> str:
         """What a command there says, on either stream; it must succeed, unless that is not asked for."""
-        done = subprocess.run(
-            ["nsenter", "--target", str(self._init), "--mount", "--uts", "--ipc", "--net", "--pid", "--", *words],
-            env={"PATH": "/usr/sbin:/usr/bin", "LANG": "C.UTF-8"}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, text=True, timeout=timeout_s, check=False,
-        )  # fmt: skip
+        done = self._done(words, timeout_s)
         assert not check or done.returncode == 0, f"{' '.join(words)}: {done.returncode}\n{done.stdout}"
         return done.stdout
 
@@ -76,6 +72,9 @@ class Machine:
 
     def pulse(self, *words: str, check: bool = True) -> str:
         return self.run(*PULSE, *words, check=check)
+
+    def succeeds(self, *words: str) -> bool:
+        return self._done((*PULSE, *words), ANSWER_S).returncode == 0
 
     def shows(self, unit: str, name: str) -> str:
         return self.systemctl("show", unit, "--property", name, "--value").strip()
@@ -91,6 +90,13 @@ class Machine:
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(text, "utf-8")
         place.chmod(mode)
+
+    def _done(self, words: tuple[str, ...], timeout_s: float) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            ["nsenter", "--target", str(self._init), "--mount", "--uts", "--ipc", "--net", "--pid", "--", *words],
+            env={"PATH": "/usr/sbin:/usr/bin", "LANG": "C.UTF-8"}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, text=True, timeout=timeout_s, check=False,
+        )  # fmt: skip
 
 
 @contextmanager

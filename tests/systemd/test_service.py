@@ -155,13 +155,13 @@ def test_a_restart_refuses_nobody(machine: Machine) -> None:
     visitor.start()
     try:
         machine.systemctl("restart", SERVER)
-        answer = document(machine, "status")
     finally:
         over.set()
         visitor.join()
     assert refused == []
     assert came[0] > 100
-    assert answer["database"]["ok"]
+    # The exit code says whether the dispatcher answers too: behind all who came, on a busy machine, that takes seconds.
+    until(lambda: machine.succeeds("ctl", "status"), "an answer without findings", SOON_S)
 
 
 def test_a_stop_lets_handlers_finish(machine: Machine) -> None:
