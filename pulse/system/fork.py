@@ -1,5 +1,5 @@
 """
-Forks: how to make them, and what a forked child must not go on using.
+Forks: how to make them, also by order of another process, and what a forked child must not go on using.
 
 That is connections that its parent uses, and locks. A lock may be held by a thread of the parent, which the child does
 not have: it would wait for ever. A preloaded application (gunicorn, multiprocessing) makes its client before it forks,
@@ -8,6 +8,7 @@ so each client has to begin anew in a child.
 
 from __future__ import annotations
 
+import array
 import contextlib
 import errno
 import gc
@@ -18,7 +19,7 @@ import sys
 import weakref
 from typing import Final, Protocol
 
-__all__ = ["Shared", "fork_away", "leave_signal", "renew_in_children", "share_memory"]
+__all__ = ["Shared", "fork_away", "leave_signal", "receive", "renew_in_children", "share_memory"]
 
 _PID_BYTES: Final = 16
 
@@ -107,3 +108,21 @@ def _fork_and_end(theirs: socket.socket) -> None:
     death.register(own, select.POLLIN)
     death.poll()
     os.close(own)
+
+
+def receive(connection: socket.socket, max_bytes: int, max_fds: int) -> tuple[bytes, list[int]]:
+    """
+    The next message and the descriptors that came with it, none of them inheritable.
+
+    ``socket.recv_fds`` ignores its flags, and makes them inheritable.
+
+    Raises:
+        OSError: As ``recvmsg``; BlockingIOError when nothing is there.
+    """
+    room = socket.CMSG_LEN(max_fds * array.array("i").itemsize)
+    data, ancillary, _, _ = connection.recvmsg(max_bytes, room, socket.MSG_CMSG_CLOEXEC)
+    fds = array.array("i")
+    for level, kind, raw in ancillary:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+            fds.frombytes(raw[: len(raw) - len(raw) % fds.itemsize])
+    return data, list(fds)

@@ -12,6 +12,7 @@ import signal
 import struct
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -27,6 +28,8 @@ _STAT_FLAGS: Final = 6
 _STAT_CPU: Final = slice(11, 13)  # in user mode, and in the kernel
 _STAT_START_TIME: Final = 19
 _STAT_RSS: Final = 21
+_STAT_ARGS_START: Final = 45
+_STAT_ARGS_END: Final = 46
 _STAT_ENV_START: Final = 47
 _STAT_ENV_END: Final = 48
 _STAT_EXIT_CODE: Final = 49
@@ -164,6 +167,21 @@ def has_empty_environment(pid: int) -> bool:
 def environment_start() -> int:
     """Where the memory of this process has the environment that it was started with."""
     return int(_read_stat(os.getpid())[_STAT_ENV_START])
+
+
+def show_command_line(words: Sequence[str]) -> None:
+    """Have this process shown with these words, as far as those that it was started with leave room for them."""
+    fields = _read_stat(os.getpid())
+    start, end = int(fields[_STAT_ARGS_START]), int(fields[_STAT_ARGS_END])
+    line = b"".join(os.fsencode(word) + b"\0" for word in words)
+    with Path("/proc/self/mem").open("r+b", buffering=0) as memory:
+        memory.seek(start)
+        memory.write(line[: end - start - 1].ljust(end - start, b"\0"))
+
+
+def show_name(name: str) -> None:
+    """Have this process called so where the kernel tells its name, 15 characters of it."""
+    Path("/proc/self/comm").write_text(name, "utf-8")
 
 
 def reap(pidfd: int) -> int:

@@ -43,6 +43,7 @@ from pulse_supervisor.children.lifecycle import EXIT_REFUSED, PINGED, ChildPhase
 from pulse_supervisor.children.process import ChildProcess, spawn
 from pulse_supervisor.children.reaper import Reaper
 from pulse_supervisor.children.spec import ChildKind, ChildSpec, LivenessLimits, Placeholder
+from pulse_supervisor.children.template import ActorTemplate
 from pulse_supervisor.slots import ChildSlot, SupervisorIdentity, describe
 
 if TYPE_CHECKING:
@@ -98,6 +99,7 @@ class ChildRunner:
         self.shutdown: ShutdownReason | None = None
         self.hub = Hub(self._heard, self.describe, log.debug)
         self.reaper = Reaper(self._is_child)
+        self._template = ActorTemplate(log)
         self._identity = identity
         self._shared = shared
         self._notifier = notifier
@@ -176,6 +178,10 @@ class ChildRunner:
         for slot in asked if all(pool.is_gone for pool in pools) else pools:
             self.ask_to_stop(slot.child.name)
 
+    async def end_template(self) -> None:
+        """No more actors will be started."""
+        await self._template.end()
+
     def are_running(self, kind: ChildKind) -> bool:
         """Whether all children of this kind run."""
         return all(slot.state.phase is ChildPhase.RUNNING for slot in self.slots_of(kind))
@@ -223,6 +229,8 @@ class ChildRunner:
         match effect:
             case Spawn() if slot.database is not None:
                 self._nursery.start_soon(self._spawn_database, slot, slot.database)
+            case Spawn() if slot.child.forked:
+                self._nursery.start_soon(self._fork, slot)
             case Spawn():
                 return self._spawn(slot)
             case SendStart(boot) if self._settings is not None:
@@ -245,7 +253,24 @@ class ChildRunner:
         try:
             process = spawn(slot.child, self._shared)
         except OSError as error:
-            return SpawnFailed(str(error), passes=error.errno in _PASSING)
+            return _failed(error)
+        return self._begun(slot, process)
+
+    async def _fork(self, slot: ChildSlot) -> None:
+        self.reaper.pause()
+        try:
+            process = await self._template.spawn(slot.child, self._shared)
+        except OSError as error:
+            self._heard(slot.child.name, _failed(error))
+        else:
+            if slot.state.phase is ChildPhase.SPAWNING:
+                self.feed(slot.child.name, self._begun(slot, process))
+            else:  # it must stop meanwhile, or another one was faster
+                await process.end()
+        finally:
+            self.reaper.resume()
+
+    def _begun(self, slot: ChildSlot, process: ChildProcess) -> SpawnOk:
         link = slot.fill(process)
         self._nursery.start_soon(self._watch, slot, process)
         if link is not None:
@@ -352,3 +377,7 @@ class ChildRunner:
         # An actor that was silent for too long has left these phases.
         if actors and all(slot.state.phase in PINGED for slot in actors):
             self._notifier.alive(now_s)
+
+
+def _failed(error: OSError) -> SpawnFailed:
+    return SpawnFailed(str(error), passes=error.errno in _PASSING)

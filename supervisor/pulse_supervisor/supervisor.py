@@ -222,6 +222,7 @@ class SupervisorRun:
             for child in batch:
                 self._runner.ask_to_stop(child.name)
             await self._runner.wait_until(functools.partial(self._runner.are_gone, [child.name for child in batch]))
+        await self._runner.end_template()
         for left in await self._reaper.end_all():
             self._log.warning("process_left_behind", pid=left.pid, command=left.command)
         if self._database is not None:

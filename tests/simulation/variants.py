@@ -152,14 +152,14 @@ _TICK: Final = witness.Witness._tick
 GOES_BACK: Final = ("database goes back",)
 
 VARIANTS: Final[dict[str, Variant]] = {
-    "fence by the id alone": Variant(((ModelJob, "is_held", _is_running),), " ended as ", ("operator",), first=151),
+    "fence by the id alone": Variant(((ModelJob, "is_held", _is_running),), " ended as ", ("operator",), first=307),
     "obituary before the last reports": Variant(
         ((peers.PeerConnection, "hear_out", _nothing),), "was charged nothing", ("kill a worker", "trap at a word"),
-        first=10,
+        first=20,
     ),
     "started is told after the call": Variant(
         ((connection.Connection, "_turn", _start_before_telling),), "and was charged nothing", ("trap at a word",),
-        first=124, within=600,
+        first=129, within=600,
     ),
     "nothing is given back": Variant(
         ((doubts.InDoubtClaims, "_give_back", _nobody_holds),), "although no worker was told of it", first=591,
@@ -167,7 +167,7 @@ VARIANTS: Final[dict[str, Variant]] = {
     ),
     "watchdog reaps the living beside it": Variant(
         ((actor.Watchdog, "_in_hand", lambda _self, _workers: set()),), "lives beside it",
-        ("stop a worker", "stop an actor"), first=50,
+        ("stop a worker", "stop an actor"), first=61,
     ),
     "no guard against mass reaping": Variant(
         ((sweep_guard.SweepGuard, "may_reap", lambda _self, _now_s: True),), "lives and beats",
@@ -178,13 +178,13 @@ VARIANTS: Final[dict[str, Variant]] = {
     ),
     "marks are made while nobody can write": Variant(
         ((database, "WRITES", database.WRITES - {"mark_sweep"}), (unwritten.UnwrittenLeases, "run", _nothing)),
-        "lives and beats", ("table locked",), first=105, within=400,
+        "lives and beats", ("table locked",), first=116, within=400,
     ),
     "reaped before it is dead": Variant(
         ((silent_workers.SilentWorkers, "_kill", _reap_the_living),), "lives and knows of it", first=5
     ),
     "reports are written once": Variant(
-        ((report.ReportWriter, "_insist", _insist_once),), "its report was answered", first=42
+        ((report.ReportWriter, "_insist", _insist_once),), "its report was answered", first=51
     ),
     "a lost claim is not doubted": Variant(
         (
@@ -193,7 +193,7 @@ VARIANTS: Final[dict[str, Variant]] = {
         ),
         "it does not come to an end",
         ("trap at a statement",),
-        first=54,
+        first=57,
         within=400,
     ),
     "a death is charged to everybody": Variant(
@@ -215,10 +215,10 @@ VARIANTS: Final[dict[str, Variant]] = {
         first=3,
     ),
     "the floor of an epoch is that of the one before": Variant(
-        ((epoch_rows.Ledger, "begin", _floor_stays),), "is handed out twice", GOES_BACK, first=5
+        ((epoch_rows.Ledger, "begin", _floor_stays),), "is handed out twice", GOES_BACK, first=6
     ),
     "claims are made whatever the database knows": Variant(
-        ((epoch_rows.Ledger, "knows", lambda _self, _known, _server: True),), "is handed out twice", GOES_BACK, first=5
+        ((epoch_rows.Ledger, "knows", lambda _self, _known, _server: True),), "is handed out twice", GOES_BACK, first=11
     ),
     "what was handed out since the last tick is forgotten": Variant(
         ((witness.Witness, "_knows_less", _knows_all),), "is handed out twice", GOES_BACK, first=129
@@ -249,7 +249,7 @@ VARIANTS: Final[dict[str, Variant]] = {
         ((group_turns.GroupTurns, "_open", _open_what_has_a_time),), "it does not come to an end",
     ),
     "nobody is told of what is canceled": Variant(
-        ((WorkflowRows, "cancel", rows.Rows.cancel),), " is held although ", ("operator",)
+        ((WorkflowRows, "cancel", rows.Rows.cancel),), " is held although ", ("operator",), first=7
     ),
     "who joins a parent does not look at it": Variant(
         ((WorkflowRows, "join", _join_blindly),), " is held although ", ("kill a worker",), first=84
@@ -262,9 +262,9 @@ VARIANTS: Final[dict[str, Variant]] = {
         ((WorkflowRows, "has_come", lambda _self, _row, _seen: False),), " waits beside its signal ",
         ("kill a worker",), first=34,
     ),
-    "what a wait got is not kept": Variant(((Steps, "_sent", _keep_nothing),), " and in a later attempt "),
+    "what a wait got is not kept": Variant(((Steps, "_sent", _keep_nothing),), " and in a later attempt ", first=21),
     "a signal goes to each wait": Variant(
-        ((Steps, "_had", lambda _self: []),), "which another one had", ("kill a worker",)
+        ((Steps, "_had", lambda _self: []),), "which another one had", ("kill a worker",), first=6
     ),
 }  # fmt: skip
 

@@ -9,18 +9,22 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, cast
 
+import msgspec
 import pytest
 import structlog
 import trio
 from structlog.testing import capture_logs
 
+from pulse.system.restart_policy import Restart
 from pulse_supervisor.children.events import Briefed, BusBroken, SendStart, SendStop, StopAsked
 from pulse_supervisor.children.lifecycle import ChildPhase, ChildState
+from pulse_supervisor.children.process import ChildProcess, start
 from pulse_supervisor.children.spec import POSTGRES_STOP, ChildKind, ChildSpec, actor
+from pulse_supervisor.children.template import ActorTemplate
 from pulse_supervisor.runner import ChildRunner
 from pulse_supervisor.slots import ChildSlot, SupervisorIdentity
 from pulse_supervisor.systemd.notify import Notifier
-from tests.support.waiting import until_async
+from tests.support.waiting import is_alive, until_async
 
 if TYPE_CHECKING:
     from pulse_supervisor.bus.link import BusLink
@@ -133,6 +137,59 @@ def of_an_actor(scene: Callable[[ChildRunner, ChildSlot, list[Any]], None]) -> N
             scene(runner, slot, sent)
 
     trio.run(main)
+
+
+def while_it_is_forked(
+    monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], meanwhile: Callable[[ChildRunner, int], Awaitable[None]]
+) -> ChildSlot:
+    """The slot of an actor that is a program of *words*; *meanwhile* is called before the runner knows its pid."""
+    found: list[ChildSlot] = []
+
+    async def forked(_template: ActorTemplate, _child: ChildSpec, _shared: object) -> ChildProcess:
+        process = start(words, [], {}, None)
+        await meanwhile(runner, process.pid)
+        return process
+
+    monkeypatch.setattr(ActorTemplate, "spawn", forked)
+
+    async def main() -> None:
+        nonlocal runner
+        with trio.fail_after(END_S):
+            async with trio.open_nursery() as nursery:
+                runner = ChildRunner(SupervisorIdentity("1", 0.0), {}, nursery, Notifier({}), structlog.get_logger())
+                runner.start(msgspec.structs.replace(actor("pause"), restart=Restart.TEMPORARY))
+                await runner.wait_until(lambda: runner.are_gone(["pause"]))
+                await until_async(lambda: not nursery.child_tasks, "nothing goes on")
+        found.append(runner.slots["pause"])
+
+    runner = cast("ChildRunner", None)
+    trio.run(main)
+    return found[0]
+
+
+def test_an_actor_that_dies_before_it_is_known_is_no_orphan(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reaper leaves it to the runner, which learns how it ended."""
+
+    async def look(runner: ChildRunner, pid: int) -> None:
+        await until_async(lambda: not is_alive(pid), "it has ended")
+        runner.reaper.reap_orphans()
+
+    with capture_logs() as logged:
+        while_it_is_forked(monkeypatch, ("false",), look)
+    assert [one["how"] for one in logged if one["event"] == "child_exited"] == ["exit code 1"]
+
+
+def test_an_actor_that_must_stop_before_it_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is killed."""
+    pids: list[int] = []
+
+    async def stop(runner: ChildRunner, pid: int) -> None:
+        pids.append(pid)
+        runner.feed("pause", StopAsked())
+
+    slot = while_it_is_forked(monkeypatch, ("sleep", "60"), stop)
+    assert slot.process is None
+    assert not is_alive(pids[0])
 
 
 def test_settings_are_sent_as_soon_as_they_are_there() -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import importlib
 import importlib.util
 import os
 import random
@@ -421,6 +422,13 @@ def _is_of_database(error: BaseException) -> bool:
     return isinstance(error, (UnavailableError, *OF_DRIVER))  # other OSErrors may have any cause
 
 
+def import_loop() -> None:
+    """Import what the event loop needs: once, for all processes that are forked afterwards."""
+    importlib.import_module("anyio._backends._asyncio")
+    if _loop_options()["use_uvloop"]:
+        importlib.import_module("uvloop")
+
+
 def _loop_options() -> dict[str, Any]:
     return {"use_uvloop": importlib.util.find_spec("uvloop") is not None}
 
@@ -432,6 +440,7 @@ __all__ = [
     "Turn",
     "TurnResult",
     "database_status",
+    "import_loop",
     "run",
     "until_available",
 ]

@@ -27,10 +27,9 @@ from pulse.app.app import App
 from pulse.app.tracing import preload
 from pulse.logs import configure_logging
 from pulse.system import log_sink, processes
-from pulse.system.fork import leave_signal, share_memory
+from pulse.system.fork import leave_signal, receive, share_memory
 from pulse.worker.app_name import AppError
 from pulse.worker.isolation import child as cell
-from pulse.worker.isolation.fd_socket import receive
 from pulse.worker.isolation.messages import (
     MESSAGE_MAX_BYTES,
     CellEnded,

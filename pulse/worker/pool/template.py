@@ -20,8 +20,7 @@ import msgspec
 
 from pulse.app.tracing import preload
 from pulse.system import log_sink, process_tree, processes
-from pulse.system.fork import fork_away, leave_signal, share_memory
-from pulse.worker.isolation.fd_socket import receive
+from pulse.system.fork import fork_away, leave_signal, receive, share_memory
 from pulse.worker.options import HostOptions, import_loop
 from pulse.worker.pool.child import MESSAGE_MAX_BYTES, ProcessFds
 from pulse.worker.pool.fork_check import unsafe

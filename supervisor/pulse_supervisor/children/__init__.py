@@ -7,4 +7,5 @@ Child processes.
 - process: one process: started, signalled and awaited by its pidfd
 - reaper: ends and reaps orphans that were left to the supervisor
 - spec: the children as data: command line, order, stop, restart
+- template: forks the actors from a process that has imported what they need
 """

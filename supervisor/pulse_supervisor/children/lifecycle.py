@@ -385,6 +385,7 @@ TABLE: Final[Mapping[ChildPhase, Mapping[type[Event], Handler]]] = {
             _on(SpawnFailed, _spawn_failed),
             _on(StopAsked, _gave_up_waiting),  # the start is still being prepared
             _on(StopNow, _gave_up_waiting),
+            _on(RestartAsked, _stay),
             _on(Slept, _stay),
         ]
     ),

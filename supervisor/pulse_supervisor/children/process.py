@@ -13,7 +13,7 @@ import os
 import signal
 import socket
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import trio
@@ -42,21 +42,20 @@ _NOT_INHERITED: Final = frozenset(
 
 class ChildProcess:
     """
-    A running child process that this process has spawned.
+    A running child process of this process.
 
-    Attributes:
+    Args:
         pid: Its pid, also of its session and process group.
+        pidfd: Closed when it was reaped.
         bus: Our end of its socketpair; None: it has no bus.
     """
 
-    __slots__ = ("_pidfd", "_popen", "bus", "pid")
+    __slots__ = ("_pidfd", "bus", "pid")
 
-    def __init__(self, popen: subprocess.Popen[bytes], bus: socket.socket | None) -> None:
-        # Kept until the process is reaped here: if the Popen is collected before, it reaps the pid itself.
-        self._popen = popen
-        self.pid = popen.pid
+    def __init__(self, pid: int, pidfd: int, bus: socket.socket | None = None) -> None:
+        self.pid = pid
+        self._pidfd = pidfd
         self.bus = bus
-        self._pidfd = os.pidfd_open(popen.pid)
 
     def send_signal(self, number: signal.Signals) -> None:
         """Send a signal; nothing happens when the process has ended."""
@@ -68,17 +67,53 @@ class ChildProcess:
         await trio.lowlevel.wait_readable(self._pidfd)
         return self._reap()
 
+    async def end(self) -> None:
+        """Kill it, and wait for its end; for one that nobody else waits for."""
+        if self.bus is not None:
+            self.bus.close()
+        self.send_signal(signal.SIGKILL)
+        await self.wait_exited()
+
     def _reap(self) -> Exited:
         # Not reaped yet, so the number still means this group. PermissionError: the rest belongs to another user.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
         result = os.waitid(os.P_PIDFD, self._pidfd, os.WEXITED)
         assert result is not None  # noqa: S101 - only WNOHANG answers None
-        self._popen.returncode = result.si_status
         os.close(self._pidfd)
         if result.si_code == os.CLD_EXITED:
             return Exited(code=result.si_status)
         return Exited(signal=result.si_status)
+
+
+def start(words: Sequence[str], fds: Sequence[int], env: dict[str, str], bus: socket.socket | None) -> ChildProcess:
+    """
+    Start a program, in a session of its own.
+
+    Args:
+        words: Its command line.
+        fds: The descriptors that it inherits.
+        env: On top of ours.
+        bus: Our end of its socketpair, if it has one.
+
+    Raises:
+        OSError: The program cannot be executed, or resources are short.
+    """
+    popen = subprocess.Popen(
+        words,
+        stdin=subprocess.DEVNULL,
+        env={name: value for name, value in os.environ.items() if name not in _NOT_INHERITED} | env,
+        pass_fds=fds,
+        start_new_session=True,  # Ctrl-C is for the supervisor, which stops its children in order
+    )
+    try:
+        pidfd = os.pidfd_open(popen.pid)
+    except OSError:  # no descriptor was left to watch it by
+        popen.kill()
+        popen.wait()
+        raise
+    popen.returncode = 0  # for the Popen, which would else reap it when it is collected; it is reaped by its pidfd
+    return ChildProcess(popen.pid, pidfd, bus)
 
 
 def spawn(child: ChildSpec, shared: Mapping[Placeholder, int]) -> ChildProcess:
@@ -94,23 +129,12 @@ def spawn(child: ChildSpec, shared: Mapping[Placeholder, int]) -> ChildProcess:
     """
     values = {**shared, Placeholder.PARENT_PID: os.getpid()}
     ours, theirs = socket.socketpair() if Placeholder.BUS_FD in child.argv else (None, None)
-    popen: subprocess.Popen[bytes] | None = None
     try:
         if theirs is not None:
             values[Placeholder.BUS_FD] = theirs.fileno()
-        popen = subprocess.Popen(
-            command_line(child, values),
-            stdin=subprocess.DEVNULL,
-            env={name: value for name, value in os.environ.items() if name not in _NOT_INHERITED}
-            | {NAME_VARIABLE: child.name, **dict(child.env)},
-            pass_fds=[values[slot] for slot in DESCRIPTORS if slot in child.argv],
-            start_new_session=True,  # Ctrl-C is for the supervisor, which stops its children in order
-        )
-        return ChildProcess(popen, ours)
+        fds = [values[slot] for slot in DESCRIPTORS if slot in child.argv]
+        return start(command_line(child, values), fds, {NAME_VARIABLE: child.name, **dict(child.env)}, ours)
     except OSError:
-        if popen is not None:  # no descriptor was left to watch it by
-            popen.kill()
-            popen.wait()
         if ours is not None:
             ours.close()
         raise

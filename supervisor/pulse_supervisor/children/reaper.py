@@ -34,15 +34,15 @@ class Reaper:
 
     def __init__(self, is_child: Callable[[int], bool]) -> None:
         self._is_child = is_child
-        self._paused = False
+        self._pauses = 0
 
     def pause(self) -> None:
-        """Reap nothing while a thread runs programs and waits for them itself."""
-        self._paused = True
+        """Reap nothing while a thread runs programs and waits for them itself, or while a child is not known yet."""
+        self._pauses += 1
 
     def resume(self) -> None:
-        """Reap again, also what has died meanwhile."""
-        self._paused = False
+        """End a pause; without another one, reap again, also what has died meanwhile."""
+        self._pauses -= 1
         self.reap_orphans()
 
     def reap_orphans(self) -> None:
@@ -52,7 +52,7 @@ class Reaper:
         SIGCHLD coalesces, so this goes on until there are none. It stops at a dead child, which is being reaped
         elsewhere; that calls this again.
         """
-        if self._paused:
+        if self._pauses:
             return
         with contextlib.suppress(ChildProcessError):
             while dead := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):

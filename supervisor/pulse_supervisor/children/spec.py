@@ -2,7 +2,7 @@
 The children of the supervisor, as data: their commands, order, ladders of stopping, and restarts.
 
 Stages start top to bottom, each when the one above it is ready, and stop bottom to top; so do the children within a
-stage, except that they start at once, because four interpreters import their modules faster side by side.
+stage, except that they start at once.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class LivenessLimits(msgspec.Struct, frozen=True):
     How long an actor may be silent, in seconds.
 
     Attributes:
-        hello_s: From spawn to hello: start and imports, on a machine that is busy with three others.
+        hello_s: From spawn to hello: start and imports, on a busy machine.
         ready_s: From the ``start`` frame to ready, at boot: a schema's installation, after another supervisor's.
         ping_s: Between two pings: one wake-up per second costs nothing measurable.
         pong_s: Since the last sign of life: three pings. A loop that blocks longer fails its clients anyway.
@@ -112,6 +112,7 @@ class ChildSpec(msgspec.Struct, frozen=True):
         at_once: The ladder for a second signal.
         limits: How long it may be silent; None: it has no bus.
         env: Variables on top of the supervisor's own environment.
+        forked: Whether it is forked from the template of the actors.
     """
 
     name: str
@@ -124,13 +125,14 @@ class ChildSpec(msgspec.Struct, frozen=True):
     at_once: tuple[StopStep, ...] = AT_ONCE
     limits: LivenessLimits | None = None
     env: tuple[tuple[str, str], ...] = ()
+    forked: bool = False
 
 
 def actor(name: str, *slots: Placeholder) -> ChildSpec:
     """A child that runs one of the actors; -P keeps the current directory's modules from shadowing ours."""
     command = (sys.executable, "-P", "-m", "pulse_actors", name)
     argv: tuple[str | Placeholder, ...] = (*command, Placeholder.BUS_FD, Placeholder.PARENT_PID, *slots)
-    return ChildSpec(name, ChildKind.ACTOR, argv, limits=LivenessLimits())
+    return ChildSpec(name, ChildKind.ACTOR, argv, limits=LivenessLimits(), forked=True)
 
 
 def actors(*, tcp: bool = False) -> list[ChildSpec]:

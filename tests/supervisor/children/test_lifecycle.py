@@ -87,7 +87,7 @@ EXAMPLES: tuple[Event, ...] = (
 _ALIVE = "Exited RefusalReceived BusBroken StopAsked StopNow RestartAsked Slept"
 POSSIBLE = {
     ChildPhase.STOPPED: "StartAsked RestartAsked StopAsked StopNow Slept",
-    ChildPhase.SPAWNING: "SpawnOk SpawnFailed StopAsked StopNow Slept",
+    ChildPhase.SPAWNING: "SpawnOk SpawnFailed StopAsked StopNow RestartAsked Slept",
     ChildPhase.SPAWNED: f"{_ALIVE} HelloReceived ReadyReceived Deadline",
     ChildPhase.GREETED: f"{_ALIVE} Briefed",
     ChildPhase.PRIMING: f"{_ALIVE} ReadyReceived PongReceived Deadline",

@@ -101,13 +101,13 @@ class Log:
 
 
 class Play:
-    def __init__(self, options: Mapping[str, Any]) -> None:
+    def __init__(self, grace_s: float, options: Mapping[str, Any]) -> None:
         handler = make_handler("n", lambda: None, isolate=True, **options)
         self.attempt = Attempt(Assignment(b"i" * 16, 1, "n", "t", "{}", 2.5, 30.0), handler, 0.0)
         self.attempt.phase = Phase.STARTED
         self.office, self.log = Office(), Log()
         self.stuck = 0
-        self.run = CellRun(self.attempt, self.office, self.log, lambda _: 0.02, self.is_stuck)
+        self.run = CellRun(self.attempt, self.office, self.log, lambda _: grace_s, self.is_stuck)
         channel_fd, _ = self.run.parts
         self.cell = socket.socket(fileno=os.dup(channel_fd))
         self.cell.setblocking(False)
@@ -136,9 +136,9 @@ class Play:
 
 
 @asynccontextmanager
-async def play(**options: Any) -> AsyncIterator[Play]:
+async def play(*, grace_s: float = 0.02, **options: Any) -> AsyncIterator[Play]:
     """A run until its end, which the test must cause."""
-    played = Play(options)
+    played = Play(grace_s, options)
     try:
         with anyio.fail_after(10):
             async with anyio.create_task_group() as group:
@@ -218,7 +218,7 @@ async def test_death_by_want_of_memory(kills: str, how: str, tmp_path: Any) -> N
     """SIGKILL is the kernel's where it has killed one of the group since the handler was called."""
     counts = tmp_path / "memory.events"
     counts.write_text("oom_kill 3\n")
-    played = Play({})
+    played = Play(0.02, {})
     async with anyio.create_task_group() as group:
         group.start_soon(played.run.run, processes.OomKills(counts, 1))
         played.say(Begun())
@@ -307,7 +307,7 @@ async def test_a_living_orphan_is_killed() -> None:
 
 
 async def test_one_that_obeys() -> None:
-    async with play() as it:
+    async with play(grace_s=60.0) as it:
         it.attempt.stopped = "canceled"
         it.run.cancel()
         await it.heard(Interrupt)
