@@ -63,7 +63,8 @@ def main(argv: list[str] | None = None) -> int:
         for load in ACTORS.values():
             load(options)
         import_loop()
-        options = parser.parse_args(template.serve(options.bus_fd, options.parent_pid))
+        sys.argv[1:] = template.serve(options.bus_fd, options.parent_pid)
+        options = parser.parse_args()
     if options.name == "dispatcher" and options.listen_fd is None:
         parser.error("the dispatcher needs --listen-fd")
     return run(options.name, bus_fd=options.bus_fd, parent_pid=options.parent_pid, main=ACTORS[options.name](options))

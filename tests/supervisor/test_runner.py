@@ -144,6 +144,7 @@ def while_it_is_forked(
 ) -> ChildSlot:
     """The slot of an actor that is a program of *words*; *meanwhile* is called before the runner knows its pid."""
     found: list[ChildSlot] = []
+    runner = cast("ChildRunner", None)
 
     async def forked(_template: ActorTemplate, _child: ChildSpec, _shared: object) -> ChildProcess:
         process = start(words, [], {}, None)
@@ -162,7 +163,6 @@ def while_it_is_forked(
                 await until_async(lambda: not nursery.child_tasks, "nothing goes on")
         found.append(runner.slots["pause"])
 
-    runner = cast("ChildRunner", None)
     trio.run(main)
     return found[0]
 

@@ -29,8 +29,8 @@ from anyio.abc import TaskGroup
 from pulse.app.outcome import RELEASED, Outcome, crashed
 from pulse.app.tracing import Spans
 from pulse.system import process_tree, processes
-from pulse.system.fork import receive
 from pulse.system.failure_log import Log
+from pulse.system.fork import receive
 from pulse.system.restart_policy import Intensity, RestartLog
 from pulse.worker.execution.attempt import Attempt
 from pulse.worker.isolation.messages import (

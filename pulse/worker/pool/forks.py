@@ -21,8 +21,8 @@ import msgspec
 from anyio.abc import TaskGroup
 
 from pulse.system import processes
-from pulse.system.fork import receive
 from pulse.system.failure_log import Log
+from pulse.system.fork import receive
 from pulse.system.restart_policy import Intensity, RestartLog
 from pulse.worker.execution.wakeup import WakeupEvent
 from pulse.worker.options import PoolOptions

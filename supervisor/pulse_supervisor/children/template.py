@@ -75,6 +75,7 @@ class TemplateLink:
         return int(told), found[0]
 
     async def end(self) -> None:
+        """Kill it, and wait for its end."""
         self._control.close()
         await self._process.end()
 
