@@ -7,7 +7,7 @@ NOTHING := { status=$$?; [ $$status != 5 ] || echo "no test was collected, so no
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help man setup demo test test-rest test-both test-whole docs lint fmt generate typecheck bench bench-peers chaos chaos-short fuzz model simulation simulation-test mutants test-systemd lock audit sbom dist clean
+.PHONY: help man setup demo test test-rest test-both test-whole docs lint fmt generate typecheck bench bench-harness bench-peers chaos chaos-short fuzz model simulation simulation-test mutants test-systemd lock audit sbom dist clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -56,6 +56,9 @@ man: setup ## write docs/man/pulse.1 anew, from the commands
 
 bench: setup ## measure this machine in five minutes (ARGS="steady --rounds 5 --json FILE"; see docs/performance.md)
 	@$(PY) -m bench $(ARGS)
+
+bench-harness: setup ## run the public harness without docker (HARNESS=DIR of its clone; ARGS="--systems pulse --scenario sustained_high_load"; bench/adapter/README.md)
+	@$(PY) -m bench.harness $(HARNESS) $(ARGS)
 
 bench-peers: setup ## measure other job queues side by side with pulse (ARGS="--rounds 1 --peers pulse,pgqueuer"; docs/performance-peers.md)
 	@$(PY) -m bench.peers $(ARGS)

@@ -27,9 +27,9 @@ def default_cache() -> Path:
     return (Path(base) if base else Path.home() / ".cache") / "pulse-bench"
 
 
-def python_environment(cache: Path, name: str, requirements: Sequence[str]) -> Path:
+def python_environment(cache: Path, name: str, requirements: Sequence[str], python: str = sys.executable) -> Path:
     """
-    A venv with these packages.
+    A venv of *python* with these packages.
 
     Returns:
         Its interpreter.
@@ -39,11 +39,11 @@ def python_environment(cache: Path, name: str, requirements: Sequence[str]) -> P
     """
 
     def make(place: Path) -> None:
-        _run([sys.executable, "-m", "venv", str(place)])
+        run_installer([python, "-m", "venv", str(place)])
         pip = [str(place / "bin/python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        _run([*pip, *requirements])
+        run_installer([*pip, *requirements])
 
-    return _made_once(cache, name, requirements, make) / "bin/python"
+    return made_once(cache, name, requirements, make) / "bin/python"
 
 
 def node_environment(cache: Path, name: str, requirement: str) -> tuple[str, Path]:
@@ -63,9 +63,11 @@ def node_environment(cache: Path, name: str, requirement: str) -> tuple[str, Pat
     def make(place: Path) -> None:
         place.mkdir()
         (place / "package.json").write_text('{"private": true}\n', "utf-8")
-        _run([npm, "install", "--prefix", str(place), "--no-audit", "--no-fund", "--ignore-scripts", requirement])
+        run_installer(
+            [npm, "install", "--prefix", str(place), "--no-audit", "--no-fund", "--ignore-scripts", requirement]
+        )
 
-    return node, _made_once(cache, name, [requirement], make)
+    return node, made_once(cache, name, [requirement], make)
 
 
 def find_node() -> str:
@@ -82,7 +84,8 @@ def find_node() -> str:
     raise Unavailable(f"needs Node {'.'.join(map(str, NODE_AT_LEAST))} or newer")
 
 
-def _made_once(cache: Path, name: str, requirements: Sequence[str], make: Callable[[Path], None]) -> Path:
+def made_once(cache: Path, name: str, requirements: Sequence[str], make: Callable[[Path], None]) -> Path:
+    """What *make* makes under *cache*, for these requirements."""
     digest = hashlib.sha256("\n".join([sys.version, *requirements]).encode()).hexdigest()[:8]
     place = cache / f"{name}-{digest}"
     if not (place / _DONE).exists():
@@ -93,7 +96,13 @@ def _made_once(cache: Path, name: str, requirements: Sequence[str], make: Callab
     return place
 
 
-def _run(command: Sequence[str]) -> None:
+def run_installer(command: Sequence[str]) -> None:
+    """
+    Run a command that installs something.
+
+    Raises:
+        Unavailable: It failed.
+    """
     try:
         answer = subprocess.run(
             command,
