@@ -218,6 +218,13 @@ def with_dsn(otherwise: str) -> Callable[[FunctionT], FunctionT]:
     )
 
 
+with_schema: Final = click.option(
+    "--schema",
+    metavar="NAME",
+    show_default="PULSE_SCHEMA, else pulse",
+    help="The schema of the queue in that database.",
+)
+
 with_full: Final = click.option("--full", is_flag=True, help="Whole ids, also on a narrow terminal.")
 
 with_config: Final = click.option(
