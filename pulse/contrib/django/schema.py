@@ -34,7 +34,8 @@ def install(_apps: object, editor: Any) -> None:  # noqa: ANN401 - Django has no
         if not is_there:
             (other,) = _run("schema_foreign", cursor) or (None,)
             if other is not None:
-                raise SchemaError(f"the schema {quoted(project_settings().schema)} has a {other} that is not pulse's")
+                name = quoted(project_settings().schema)
+                raise SchemaError(f"the schema {name} is not empty (it has {other}), and not pulse's")
             cursor.execute(rendered(schema_sql(), project_settings().schema))
         _run("schema_settings_again", cursor, *before)
 

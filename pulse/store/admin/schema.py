@@ -97,8 +97,8 @@ async def _refuse_foreign(connection: Connection[Record]) -> None:
     row = await connection.fetchrow(STATEMENTS["schema_foreign"].sql)
     if row is not None:
         raise SchemaError(
-            f"the schema {schema_in(connection)} has a {row['name']} that is not pulse's: pulse needs a schema of "
-            "its own; PULSE_SCHEMA names another one"
+            f"the schema {schema_in(connection)} is not empty (it has {row['name']}), and not pulse's: a queue needs a "
+            "schema of its own, which PULSE_SCHEMA names"
         )
 
 
