@@ -82,7 +82,7 @@ class Welcome(Struct, frozen=True):
     """
     The server's answer to hello; ``session``, ``lost`` and ``worker``, its identity, for workers only.
 
-    ``schema``: that of the database in which the jobs are.
+    ``schema`` is where the database has the jobs.
     """
 
     protocol: int

@@ -21,7 +21,14 @@ from pulse.security.schema_name import schema_of
 from pulse.sql import drivers
 from pulse.sql.document import document_of, has_keys, ids_of
 
-__all__ = ["submit", "submit_async", "submit_many", "submit_many_async"]
+__all__ = ["SqlOptions", "submit", "submit_async", "submit_many", "submit_many_async"]
+
+
+class SqlOptions(JobOptions, total=False):
+    """Options of a submit, as ``submit`` has them."""
+
+    codec: Codec | None
+    schema: str | None
 
 
 def submit(
@@ -79,14 +86,12 @@ async def submit_async(
     connection: object,
     handler: HandlerRef,
     args: Mapping[str, object] | None = None,
-    *,
-    codec: Codec | None = None,
-    schema: str | None = None,
-    **options: Unpack[JobOptions],
+    **options: Unpack[SqlOptions],
 ) -> JobId:
     """``submit`` for async connections: of asyncpg, of psycopg, and SQLAlchemy's AsyncConnection and AsyncSession."""
-    jobs: list[NewJob] = [{"name": handler, "args": args, **options}]
-    return cast("JobId", (await submit_many_async(connection, jobs, codec=codec, schema=schema))[0])
+    codec, schema = options.pop("codec", None), options.pop("schema", None)
+    job = cast("NewJob", {"name": handler, "args": args, **options})
+    return cast("JobId", (await submit_many_async(connection, [job], codec=codec, schema=schema))[0])
 
 
 async def submit_many_async(

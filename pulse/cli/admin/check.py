@@ -13,7 +13,7 @@ from urllib.parse import quote
 import click
 
 from pulse.cli.lazy import examples
-from pulse.cli.options import DURATION, with_config, with_dsn, with_schema
+from pulse.cli.options import DURATION, with_config, with_dsn
 from pulse.cli.output.progress import ProgressLine
 from pulse.cli.output.render import Cell, Line, Screen, foreign, write_document
 from pulse.common.extras import require
@@ -53,7 +53,6 @@ class CheckLimits(TypedDict):
     )
 )
 @with_dsn(", else the embedded PostgreSQL")
-@with_schema
 @with_config
 @click.option(
     "--grace",

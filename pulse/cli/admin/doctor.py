@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from pulse.cli.lazy import examples
-from pulse.cli.options import DURATION, with_config, with_dsn, with_schema
+from pulse.cli.options import DURATION, with_config, with_dsn
 from pulse.cli.output.render import Cell, Screen, write_document
 from pulse.common.extras import missing_extra
 from pulse.errors import ConfigError, PulseError
@@ -50,7 +50,6 @@ class RunningSystem:
     epilog=examples("pulse doctor", "pulse doctor --strict --json | jq '.checks[] | select(.state != \"ok\")'")
 )
 @with_dsn(", else the running server's")
-@with_schema
 @with_config
 @click.option(
     "--grace",

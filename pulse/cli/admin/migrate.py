@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from pulse.cli.lazy import examples
-from pulse.cli.options import with_config, with_dsn, with_schema
+from pulse.cli.options import with_config, with_dsn
 from pulse.common.extras import require
 from pulse.errors import ConfigError, PulseError
 from pulse.security.schema_name import DEFAULT, quoted
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     )
 )
 @with_dsn("")
-@with_schema
 @with_config
 @click.option(
     "--roles",

@@ -202,15 +202,15 @@ class FindingStore:
 
     Args:
         pool: One connection with short time limits.
+        schema: Name of the schema.
+
+    Attributes:
+        schema: The same, as SQL has it.
     """
 
-    def __init__(self, pool: Pool) -> None:
+    def __init__(self, pool: Pool, schema: str = DEFAULT) -> None:
         self._pool = pool
-
-    @property
-    def schema(self) -> str:
-        """The name of the schema, as SQL has it."""
-        return quoted(self._pool.target.schema)
+        self.schema = quoted(schema)
 
     async def ask(self, question: str) -> list[Mapping[str, Any]] | None:
         """The rows of one of ``QUESTIONS``; None: the database is away, or took too long."""

@@ -68,7 +68,7 @@ def _rendered(sql: str, schema: str) -> str:
 
 
 def _home(name: str, schema: str) -> str:
-    """The schema, or that of its audit, as SQL has it."""
+    """The schema, or the one of its audit, as SQL has it."""
     return derived(AUDIT, schema) if name == AUDIT else quoted(schema)
 
 

@@ -256,7 +256,7 @@ class Attempt(HandlerCall):
             schema: The schema that has the job.
         """
         if self.fence is None:
-            self.fence = AttemptFence(worker, lambda: self.progress, partial(told, self), holds, schema)
+            self.fence = AttemptFence(worker, lambda: self.progress, partial(told, self), holds=holds, schema=schema)
         return self.fence
 
     def fenced_apart(self, phase: FencePhase) -> None:

@@ -47,7 +47,8 @@ def test_which_schema_a_program_means() -> None:
     env = {"PULSE_SCHEMA": " orders "}
     assert [schema_of(None, {}), schema_of(None, env), schema_of("mine", env)] == ["pulse", "orders", "mine"]
     assert schema_of(None, {"PULSE_SCHEMA": ""}) == "pulse"
-    for given, environment, label in (("", env, "schema is ''"), (None, {"PULSE_SCHEMA": "pg_x"}, "PULSE_SCHEMA is 'pg_x'")):
+    wrong = {"PULSE_SCHEMA": "pg_x"}
+    for given, environment, label in (("", env, "schema is ''"), (None, wrong, "PULSE_SCHEMA is 'pg_x'")):
         with pytest.raises(ConfigError) as caught:
             schema_of(given, environment)
         assert str(caught.value) == f"{label}: {ALLOWED}"

@@ -83,7 +83,7 @@ async def test_they_are_the_same(queues: list[Queue]) -> None:
 
 
 def _for_default(line: str) -> str:
-    """A line of the catalogue of HOSTILE, as that of the default schema has it."""
+    """A line of the catalogue of HOSTILE, as the default schema has it."""
     name = quoted(HOSTILE)
     line = line.replace(" E'" + name.replace("'", "''").replace("\\", "\\\\"), "'pulse").replace(name, DEFAULT)
     for word in CHANNELS:
@@ -170,10 +170,12 @@ async def test_the_doctor_examines_the_one_that_is_meant(queues: list[Queue], sh
     for one in queues:
         name = quoted(one.target.schema)
         seen = await look(shared_dsn, DEADLINE_S, one.target.schema)
-        found = {one.check: one for one in judge(seen, CheckContext(expected=expected_indexes(), schema=name), grace_s=60.0)}
+        known = CheckContext(expected=expected_indexes(), schema=name)
+        found = {finding.check: finding for finding in judge(seen, known, grace_s=60.0)}
         assert found["schema"].text == f"the schema {name} is at version {SCHEMA_VERSION}"
         assert all("may not" not in found[check].text for check in ("rights", "role"))
-        bad.append([check for check in ("schema", "rights", "indexes", "additions", "tables") if found[check].state is State.WRONG])
+        looked = ("schema", "rights", "indexes", "additions", "tables")
+        bad.append([check for check in looked if found[check].state is State.WRONG])
     assert bad == [[], ["indexes"]]
     assert "REINDEX INDEX CONCURRENTLY " + quoted(HOSTILE) in found["indexes"].advice[0]
     await queues[1].sql.execute(
@@ -214,11 +216,12 @@ async def test_a_schema_that_is_somebody_elses(empty_dsn: str) -> None:
         with pytest.raises(UnavailableError, match=f'^the schema "{name}" is not there; '):
             await store.prepare(install=False)
         if found is None:
-            with pytest.raises(SchemaError, match=r'^the schema "shop" is not empty \(it has orders\), and not pulse\'s: '):
+            with pytest.raises(SchemaError, match=r'^the schema "shop" is not empty \(it has orders\), '):
                 await store.prepare()
         else:
             assert await store.prepare() == found
         store.close()
-    tables = "SELECT array_agg(nspname ORDER BY nspname) FROM pg_namespace n WHERE nspname IN ('pulse', 'shop', 'empty') "
-    assert await admin.fetchval(tables + "AND EXISTS (SELECT FROM pg_class c WHERE c.relnamespace = n.oid)") == ["empty", "shop"]
+    tables = "SELECT count(*) FROM pg_class WHERE relnamespace = $1::text::regnamespace AND relkind = 'r'"
+    assert await admin.fetchval(tables, "shop") == 1
+    assert await admin.fetchval(tables, "empty") > 10
     await admin.close(timeout=5)

@@ -27,7 +27,7 @@ _TOKEN: Final = re.compile(r"--[^\n]*|'((?:[^']|'')*)'|\bpulse\w*")
     ("CREATE SCHEMA pulse_audit", f"CREATE SCHEMA {_AUDIT}"),
     ("to_regclass('pulse_audit.gates'), 'pulse_audit'", f"to_regclass('{_AUDIT}.gates'), '{_AUDIT}'"),
     ("CREATE TRIGGER pulse_audit_rows ON pulse.jobs", 'CREATE TRIGGER pulse_audit_rows ON "x y".jobs'),
-    ("EXECUTE 'CREATE TABLE pulse.a (b text DEFAULT ''c'')'", "EXECUTE 'CREATE TABLE \"x y\".a (b text DEFAULT ''c'')'"),
+    ("EXECUTE 'CREATE TABLE pulse.a (b text)'", "EXECUTE 'CREATE TABLE \"x y\".a (b text)'"),
     ("current_setting('pulse.notify', true)", "current_setting('pulse.notify', true)"),
     ("j.args ? '$pulse'", "j.args ? '$pulse'"),
     ("'it is pulse''s', \"pulse\", j.pulse", "'it is pulse''s', \"pulse\", j.pulse"),

@@ -19,7 +19,7 @@ from pulse.store.connections.pool import Target, connect
 from tests.support.hostile import HOSTILE
 from tests.support.servers.postgres import Postgres
 from tests.support.store.helpers import forge
-from tests.support.systems.system_kit import APP, SHORT_LEASE, Whole, place
+from tests.support.systems.system_kit import SHORT_LEASE, Whole, place
 from tests.support.waiting import until
 
 pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.system, pytest.mark.rest]
