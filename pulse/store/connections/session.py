@@ -92,4 +92,4 @@ class Session(_Connection):
 
 def schema_in(connection: _Connection) -> str:
     """The schema of *connection*, as SQL has it; any other than a ``Session`` has the default one."""
-    return quoted(connection.schema) if isinstance(connection, Session) else DEFAULT
+    return quoted(getattr(connection, "schema", DEFAULT))  # isinstance says yes to any connection of asyncpg
