@@ -66,7 +66,7 @@ async def test_submits_and_signals(kind: str, database: str, sql: Session) -> No
             kept = await mine.submit("three", unique="k", schema=HOSTILE)
             assert await mine.submit("three", unique="k", schema=HOSTILE) == kept
             assert await mine.signal(one, "go", {"n": 1}, schema=HOSTILE)
-        with pytest.raises(ConfigError, match="^schema is 'pg_x': 1 to 63 bytes "):
+        with pytest.raises(ConfigError, match=r"^schema is 'pg_x': 1 to 63 bytes "):
             await mine.submit("four", schema="pg_x")
         with pytest.raises(SchemaError, match="pulse migrate"):
             await mine.submit("four")
@@ -128,7 +128,7 @@ def test_a_client_falls_back_to_the_schema_of_its_environment(flavor: str, datab
         (job_id,) = using(flavor, directory.path / "pulse.sock", lambda client: client.submit("n"), when_down=database)
     assert isinstance(job_id, uuid.UUID)
     monkeypatch.setenv("PULSE_SCHEMA", "pg_x")
-    with pytest.raises(ConfigError, match="^PULSE_SCHEMA is 'pg_x': "):
+    with pytest.raises(ConfigError, match=r"^PULSE_SCHEMA is 'pg_x': "):
         pulse.Client("/nowhere", when_down=database)
 
 

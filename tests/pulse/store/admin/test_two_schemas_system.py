@@ -105,7 +105,7 @@ def test_schedules_fire_and_leases_lapse_in_both(tenants: list[Tenant]) -> None:
         until(lambda: one.ask(fired, plan) >= 2, "it fires", SOON_S)  # noqa: B023 - it is called here
         assert one.ask("SELECT pulse.delete_schedule($1)", plan)
         until(lambda: "worker lease expired" in one.ask(_JOB, job), "it is reaped", SOON_S)  # noqa: B023
-        assert one.jobs.client.cancel(job)
+        one.jobs.client.cancel(job)
 
 
 def test_a_worker_dies_in_one(tenants: list[Tenant]) -> None:
