@@ -57,6 +57,7 @@ class _Owner:
     """Counts what has ended."""
 
     identity = None
+    schema = "pulse"
 
     def __init__(self) -> None:
         self.left = 0

@@ -26,6 +26,8 @@ from pulse.security.grants import ALLOWED as GRANTS_ALLOWED
 from pulse.security.grants import PATTERN as GRANTS_PATTERN
 from pulse.security.redaction import ALLOWED as REDACT_ALLOWED
 from pulse.security.redaction import PATTERN as REDACT_PATTERN
+from pulse.security.schema_name import ALLOWED as SCHEMA_ALLOWED
+from pulse.security.schema_name import is_allowed as is_schema
 from pulse.system import addresses
 from pulse.system.directories import MAX_SOCKET_PATH_BYTES
 
@@ -84,6 +86,7 @@ _AppName = Annotated[
 _Grants = Annotated[str, Meta(pattern=GRANTS_PATTERN, description=GRANTS_ALLOWED)]
 _Redact = Annotated[str, Meta(pattern=REDACT_PATTERN, description=REDACT_ALLOWED)]
 _FilePath = Annotated[Path, Meta(description="a path is allowed")]
+_SchemaName = Annotated[str, Meta(description=SCHEMA_ALLOWED)]
 _Flag = Annotated[bool, Meta(description="1 or 0 (true or false) is allowed")]
 _Backoff = Annotated[str, Meta(pattern=PATTERN, max_length=MAX_BACKOFF, description=f"{ALLOWED} is allowed")]
 _LogLevel = Literal["debug", "info", "warning", "error", "critical"]
@@ -98,6 +101,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     dsn: _Dsn | None = None  # the embedded PostgreSQL
+    schema: _SchemaName | None = None  # pulse
     runtime_dir: _FilePath | None = None  # places.server_runtime_dir chooses
     state_dir: _FilePath | None = None  # places.server_state_dir chooses
     config: _FilePath | None = None  # the file that was read; none was there
@@ -347,6 +351,7 @@ _CHECKS: Final[Mapping[str, Callable[[Any], bool]]] = {
     "dsn": is_dsn,
     "listen": _has_possible_port,
     "metrics": _is_address,
+    "schema": is_schema,
 }
 
 

@@ -212,10 +212,14 @@ def _is_unicode(text: str) -> bool:
 
 
 def with_dsn(otherwise: str) -> Callable[[FunctionT], FunctionT]:
-    """The option for the database; *otherwise*: where it is looked for behind the settings."""
-    return click.option(
+    """The options for the database and the schema in it; *otherwise*: where it is looked for behind the settings."""
+    dsn = click.option(
         "--dsn", metavar="DSN", show_default=f"PULSE_DSN, else dsn in the config file{otherwise}", help="The database."
     )
+    schema = click.option(
+        "--schema", metavar="NAME", show_default="PULSE_SCHEMA, else pulse", help="The schema in it that has the queue."
+    )
+    return lambda command: dsn(schema(command))
 
 
 with_full: Final = click.option("--full", is_flag=True, help="Whole ids, also on a narrow terminal.")

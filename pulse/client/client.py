@@ -57,7 +57,8 @@ class Client:
         connect_timeout_s: Longest wait for a server that is not there, seconds; by default PULSE_CONNECT_TIMEOUT_S,
             else it fails at once.
         when_down: What to do while no server answers: "fail" at once; "wait" until *timeout_s* is over; or the DSN of
-            the database, where submits go by SQL meanwhile. By default a restart of the server is waited for.
+            the database, where submits go by SQL meanwhile, in the schema PULSE_SCHEMA. By default a restart of the
+            server is waited for.
         user: Name to log in with, where the server asks for one.
         password: Its password.
         behalf: The person on whose behalf it asks, if not the user of the process: for the audit.
@@ -92,7 +93,7 @@ class Client:
         if patience.dsn is not None:
             from pulse.sql.fallback import Fallback
 
-            self._fallback = Fallback(patience.dsn, timeout_s)
+            self._fallback = Fallback(patience.dsn, timeout_s, patience.schema)
 
     def __enter__(self) -> Self:
         if self._fallback is None:

@@ -22,6 +22,7 @@ from pulse.client.login import Login, logged_in, login_from
 from pulse.common.dsn import is_dsn, redact_dsn
 from pulse.common.duration import seconds_of
 from pulse.errors import ConfigError, NobodyAnswersError, PathError
+from pulse.security.schema_name import DEFAULT, schema_of
 from pulse.system import addresses, directories
 
 __all__ = [
@@ -323,11 +324,13 @@ class Patience:
         connect_s: For one to be there, seconds.
         restarts: Whether one that was there is waited for: a restart takes a second or two.
         dsn: The database that submits go to instead, if there is one.
+        schema: The schema in it.
     """
 
     connect_s: float
     restarts: bool = True
     dsn: str | None = None
+    schema: str = DEFAULT
 
     def until_s(self, error: NobodyAnswersError, began_s: float, lost_s: float | None) -> float:
         """
@@ -369,7 +372,7 @@ def patience(
     if when_down == "fail":
         return Patience(connect_s, restarts=False)
     if is_dsn(when_down):
-        return Patience(connect_s, restarts=False, dsn=when_down)
+        return Patience(connect_s, restarts=False, dsn=when_down, schema=schema_of(None, env))
     raise ConfigError(
         f"when_down is {redact_dsn(when_down)!r:.120}: 'fail', 'wait' or a DSN (postgresql://USER@HOST/NAME) is allowed"
     )

@@ -311,6 +311,7 @@ class Database(Struct, frozen=True):
 
     ok: bool = False
     dsn: str = ""
+    schema: str = "pulse"
     server_version: str | None = None
     error: str | None = None
 

@@ -79,7 +79,11 @@ class Hello(Struct, frozen=True):
 
 
 class Welcome(Struct, frozen=True):
-    """The server's answer to hello; ``session``, ``lost`` and ``worker``, its identity, for workers only."""
+    """
+    The server's answer to hello; ``session``, ``lost`` and ``worker``, its identity, for workers only.
+
+    ``schema`` is where the database has the jobs.
+    """
 
     protocol: int
     server: str
@@ -89,6 +93,7 @@ class Welcome(Struct, frozen=True):
     session: Session | None = None
     lost: list[JobRef] | None = None
     worker: str | None = None
+    schema: str = "pulse"
 
 
 class ErrorBody(Struct, frozen=True):

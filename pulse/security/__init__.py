@@ -9,5 +9,6 @@ Secrets and permissions: TLS, passwords, grants, the codec, redaction.
 - log_throttle: limits the log of refusals to one line a minute
 - password_login: checks passwords, and makes wrong guesses slower each time
 - redaction: hides single values of args, results and progress: the setting `redact`
+- schema_name: which names a schema may have, and how SQL writes them: quoted
 - tls: TLS contexts of server and client
 """

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from pulse.common.dsn import as_url
 from pulse.common.extras import MissingExtraError
 from pulse.errors import NobodyAnswersError, TransactionError
+from pulse.security.schema_name import DEFAULT
 from pulse.sql import drivers
 from pulse.system.fork import renew_in_children
 
@@ -36,15 +37,16 @@ class FallbackDatabase:
     Args:
         dsn: The database, as ``is_dsn`` accepts it.
         limit_s: Longest wait for a submit, connecting not included, seconds.
+        schema: Name of the schema in it.
 
     Raises:
         MissingExtraError: No driver is installed.
 
     """
 
-    def __init__(self, dsn: str, limit_s: float) -> None:
+    def __init__(self, dsn: str, limit_s: float, schema: str = DEFAULT) -> None:
         self._limit_s = limit_s
-        self._connections = _connections_of(dsn, limit_s)
+        self._connections = _connections_of(dsn, limit_s, schema)
         self._turn = threading.Lock()
         renew_in_children(self)
 
@@ -99,19 +101,20 @@ class _DatabaseConnection(Protocol):
         """Forget the connection, and do not touch it: it is the parent's."""
 
 
-def _connections_of(dsn: str, limit_s: float) -> _DatabaseConnection:
+def _connections_of(dsn: str, limit_s: float, schema: str) -> _DatabaseConnection:
     if importlib.util.find_spec("psycopg") is not None:
-        return _OneConnection(dsn, limit_s)
+        return _OneConnection(dsn, limit_s, schema)
     if importlib.util.find_spec("asyncpg") is not None:
-        return _NewConnections(dsn, limit_s)
+        return _NewConnections(dsn, limit_s, schema)
     raise MissingExtraError("a client that goes by SQL needs a driver: pip install 'psycopg[binary]'")
 
 
 class _OneConnection:
     """Psycopg: one connection, kept while submits go this way."""
 
-    def __init__(self, dsn: str, limit_s: float) -> None:
+    def __init__(self, dsn: str, limit_s: float, schema: str) -> None:
         self._dsn = dsn
+        self._schema = schema
         self._limit_ms = str(max(1, int(limit_s * 1000)))
         self._connection: psycopg.Connection[Any] | None = None
         self._inherited: list[object] = []  # kept: what is collected would say goodbye on the parent's connection
@@ -130,7 +133,7 @@ class _OneConnection:
     def _run(self, connection: psycopg.Connection[Any], document: str, *, asks: bool) -> str | None:
         with connection.transaction():
             connection.execute("SELECT set_config('statement_timeout', %s, true)", (self._limit_ms,))
-            return drivers.run(connection, document, asks=asks)
+            return drivers.run(connection, document, asks=asks, schema=self._schema)
 
     def _connect(self) -> psycopg.Connection[Any]:
         import psycopg
@@ -164,8 +167,9 @@ class _OneConnection:
 class _NewConnections:
     """Asyncpg: a connection for each submit, in a loop of its own, since a connection belongs to one loop."""
 
-    def __init__(self, dsn: str, limit_s: float) -> None:
+    def __init__(self, dsn: str, limit_s: float, schema: str) -> None:
         self._url = as_url(dsn)
+        self._schema = schema
         self._limit_s = limit_s
 
     def submit(self, document: str, *, asks: bool) -> str | None:
@@ -179,7 +183,7 @@ class _NewConnections:
             self._url, timeout=CONNECT_S, command_timeout=self._limit_s, statement_cache_size=0
         )
         try:
-            answered = await drivers.run_async(connection, document, asks=asks)
+            answered = await drivers.run_async(connection, document, asks=asks, schema=self._schema)
             await connection.close(timeout=CONNECT_S)
         finally:
             connection.terminate()

@@ -16,6 +16,7 @@ import anyio
 import anyio.to_thread
 
 from pulse.errors import NobodyAnswersError
+from pulse.security.schema_name import DEFAULT
 from pulse.sql.database import CONNECT_S, FallbackDatabase
 from pulse.sql.document import document_of, has_keys, ids_of
 
@@ -62,11 +63,12 @@ class Fallback:
     Args:
         dsn: The database.
         limit_s: Longest wait for it, seconds.
+        schema: Name of the schema in it.
 
     """
 
-    def __init__(self, dsn: str, limit_s: float) -> None:
-        self._database = FallbackDatabase(dsn, limit_s)
+    def __init__(self, dsn: str, limit_s: float, schema: str = DEFAULT) -> None:
+        self._database = FallbackDatabase(dsn, limit_s, schema)
         self._server = _SilentServer()
 
     def submit(self, request: SubmitT, ask: Callable[[SubmitT, float], list[UUID]]) -> list[UUID]:
@@ -95,8 +97,8 @@ class Fallback:
 class AsyncFallback:
     """``Fallback`` of an async client: SQL runs in a thread, and the loop goes on."""
 
-    def __init__(self, dsn: str, limit_s: float) -> None:
-        self._database = FallbackDatabase(dsn, limit_s)
+    def __init__(self, dsn: str, limit_s: float, schema: str = DEFAULT) -> None:
+        self._database = FallbackDatabase(dsn, limit_s, schema)
         self._server = _SilentServer()
         self._limit_s = limit_s + CONNECT_S
         self._threads = anyio.CapacityLimiter(1)  # the database takes one at a time; not of those that others use, too

@@ -12,6 +12,7 @@ from pulse.client import requests
 from pulse.client.sealing import seal_request
 from pulse.common.wire_values import IdLike
 from pulse.security.codec import Codec, checked
+from pulse.security.schema_name import schema_of
 from pulse.sql import drivers
 from pulse.sql.document import signal_document
 
@@ -23,6 +24,7 @@ class SignalOptions(TypedDict, total=False):
 
     key: str | None
     codec: Codec | None
+    schema: str | None
 
 
 def signal(
@@ -33,6 +35,7 @@ def signal(
     *,
     key: str | None = None,
     codec: Codec | None = None,
+    schema: str | None = None,
 ) -> bool:
     """
     Send a signal to a job in the transaction of *connection*: it arrives if and only if that commits.
@@ -44,6 +47,7 @@ def signal(
         payload: Anything that JSON can hold.
         key: The same name and key are the same signal, sent again; None: it is new.
         codec: Encrypts the payload, see ``pulse.Codec``.
+        schema: As of ``pulse.sql.submit``.
 
     Returns:
         Whether it is new.
@@ -51,20 +55,23 @@ def signal(
     Raises:
         BadRequestError: A value is not allowed, or this is no connection that is known; or the database refused it,
             since it is too large or the job has had too many, and the transaction has to be rolled back.
+        ConfigError: The name of the schema is not allowed.
         ConflictError: The job has completed or was canceled.
         ForbiddenError: The role of the connection may not send signals.
         NotFoundError: There is no such job.
         SchemaError: The database has no schema of pulse, or an old one.
         TransactionError: The transaction has failed before, or is read-only; or the connection is closed.
     """
-    return drivers.signal(connection, _document(job_id, name, payload, {"key": key, "codec": codec}))
+    document = _document(job_id, name, payload, {"key": key, "codec": codec})
+    return drivers.signal(connection, document, schema_of(schema))
 
 
 async def signal_async(
     connection: object, job_id: IdLike, name: str, payload: object = None, **options: Unpack[SignalOptions]
 ) -> bool:
     """``signal`` for async connections: of asyncpg, of psycopg, and SQLAlchemy's AsyncConnection and AsyncSession."""
-    return await drivers.signal_async(connection, _document(job_id, name, payload, options))
+    document = _document(job_id, name, payload, options)
+    return await drivers.signal_async(connection, document, schema_of(options.get("schema")))
 
 
 def _document(job_id: IdLike, name: str, payload: object, options: SignalOptions) -> str:

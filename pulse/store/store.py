@@ -144,7 +144,7 @@ class Store(Operations, Defaults, Sweeps):
         self.limited = LimitClaims(self.hot, lambda: self._knowledge)
         self.depths = DepthStore(self.counting)
         self.limit_reads = LimitReader(self.counting)
-        self.findings = FindingStore(self.counting)
+        self.findings = FindingStore(self.counting, target.schema)
         self.endings = EndingReader(self.hot)
         self.reads = JobReader(self.query)
         self.gate = GateStore(self.query)

@@ -14,11 +14,20 @@ from uuid import UUID
 
 from pulse.app.app import App
 from pulse.app.call import HandlerRef
-from pulse.app.transactions.drivers import USUAL, Meanings, async_driver, blocking_driver, errors_told_apart
+from pulse.app.transactions.drivers import (
+    USUAL,
+    Meanings,
+    async_driver,
+    blocking_driver,
+    errors_told_apart,
+    escaped,
+)
 from pulse.client import records
 from pulse.errors import ForbiddenError, InlineError, SchemaError, TransactionError
 from pulse.job import Job
 from pulse.protocol.answers import JobInfo
+from pulse.security.schema_name import schema_of
+from pulse.store.connections.rendering import rendered
 from pulse.store.operators.testing import END_IN_TEST, SEE_JOBS
 from pulse.testing.inline import Inline
 from pulse.testing.matching import SubmittedJobs, find_submitted
@@ -154,13 +163,13 @@ def _ask(connection: Any, statement: str, text: str) -> str | None:  # noqa: ANN
                 row = connection.execute(*_of_sqlalchemy(statement, text)).first()
             case "django":
                 with connection.cursor() as cursor:
-                    cursor.execute(statement.replace("$1", "%s"), (text,))
+                    cursor.execute(_marked(statement, "%s", "django"), (text,))
                     row = cursor.fetchone()
             case _:
                 from psycopg.rows import tuple_row
 
                 with connection.cursor(row_factory=tuple_row) as cursor:
-                    row = cursor.execute(statement.replace("$1", "%s"), (text,)).fetchone()
+                    row = cursor.execute(_marked(statement, "%s", "psycopg"), (text,)).fetchone()
     return None if row is None else row[0]
 
 
@@ -168,14 +177,14 @@ async def _ask_async(connection: Any, statement: str, text: str) -> str | None: 
     with errors_told_apart(connection, _MEANINGS):
         match async_driver(connection, "pulse.testing", "the function without _async"):
             case "asyncpg":
-                row = await connection.fetchrow(statement, text)
+                row = await connection.fetchrow(_marked(statement, "$1", "asyncpg"), text)
             case "sqlalchemy":
                 row = (await connection.execute(*_of_sqlalchemy(statement, text))).first()
             case _:
                 from psycopg.rows import tuple_row
 
                 async with connection.cursor(row_factory=tuple_row) as cursor:
-                    await cursor.execute(statement.replace("$1", "%s"), (text,))
+                    await cursor.execute(_marked(statement, "%s", "psycopg"), (text,))
                     row = await cursor.fetchone()
     return None if row is None else row[0]
 
@@ -183,4 +192,10 @@ async def _ask_async(connection: Any, statement: str, text: str) -> str | None: 
 def _of_sqlalchemy(statement: str, text: str) -> tuple[object, dict[str, str]]:
     import sqlalchemy
 
-    return sqlalchemy.text(statement.replace("$1", ":given")), {"given": text}
+    return sqlalchemy.text(_marked(statement, ":given", "sqlalchemy")), {"given": text}
+
+
+def _marked(statement: str, mark: str, driver: str) -> str:
+    """*statement* for the schema that the tests use, with the mark that *driver* has for a parameter."""
+    schema = schema_of(None)
+    return mark.join(escaped(rendered(part, schema), driver) for part in statement.split("$1"))

@@ -29,6 +29,7 @@ from pulse.common.extras import SERVER, require
 from pulse.errors import ConfigError, HandlerError
 from pulse.job import Job
 from pulse.ops.demo.server import TemporaryServer, temporary_server, worker_rows
+from pulse.security.schema_name import schema_of
 from pulse.store.connections.pool import Target
 from pulse.store.operators.testing import DatabaseOfTesting
 from pulse.store.rows import Due, Firing, to_us
@@ -108,7 +109,7 @@ def running_pulse(app: App | str, *, dsn: str | None = None) -> Generator[PulseS
     name = app if isinstance(app, str) else _name_of(app)
     loaded = load_app(app) if isinstance(app, str) else app
     path = os.pathsep.join(one for one in sys.path if one)  # the worker imports what the test imports
-    settings = {**_SETTINGS, "PYTHONPATH": path, **({"PULSE_DSN": dsn} if dsn else {})}
+    settings = {**_SETTINGS, "PYTHONPATH": path, "PULSE_SCHEMA": schema_of(None), **({"PULSE_DSN": dsn} if dsn else {})}
     with temporary_server(name, settings, processes=1) as system, start_blocking_portal() as portal:
         server = PulseServer(loaded, system, portal, dsn=dsn)
         try:
@@ -138,7 +139,7 @@ class PulseServer:
         self.runtime_dir = system.runtime_dir
         self.client = Client(self._socket, codec=self._codec)
         self.dsn = dsn or str(cast("Mapping[str, Any]", self.client.status()["database"])["dsn"])  # without password
-        store = Store(Target(self.dsn, "pulse-testing"), queries=1)
+        store = Store(Target(self.dsn, "pulse-testing", schema_of(None)), queries=1)
         self._store = store
         self._schedules = store.schedules
         self._testing = DatabaseOfTesting(store.query)

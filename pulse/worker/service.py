@@ -17,6 +17,7 @@ from pulse.app.tracing import for_attempts
 from pulse.app.transactions.fence import FencePhase
 from pulse.app.workflows.receipt import Receipt
 from pulse.protocol import Drain
+from pulse.security.schema_name import DEFAULT
 from pulse.system import log_sink, processes
 from pulse.system.failure_log import FailedAttempt, FailureLog, Log
 from pulse.worker.execution import stacks
@@ -78,6 +79,7 @@ class Service:
         self._connection: Connection | None = None
         self._session: bytes | None = None
         self.identity: str | None = None  # by the server; it stays the same when the worker connects again
+        self.schema = DEFAULT  # likewise
         self._waker = Waker()
         self._signals = Signals(self._waker, same_within_s=SAME_SIGNAL_S, at_once=exit_now)
         self._loop_thread = threading.get_ident()
@@ -275,7 +277,7 @@ class Service:
             if welcome.session is not None:
                 self._session = welcome.session
                 self._notes.write(Kind.SESSION, welcome.session)
-            self.identity = welcome.worker
+            self.identity, self.schema = welcome.worker, welcome.schema
             self._lease_s = welcome.lease_s
             since_s = time.monotonic()
             self._log.info("connected_to_server", server=welcome.server, held=self._ledger.held)

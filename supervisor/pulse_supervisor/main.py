@@ -42,6 +42,7 @@ _UNITS: Final = ("server", "worker", "sysusers", "tmpfiles")
 @click.option(
     "--dsn", metavar="DSN", help="PostgreSQL 15 to 18 to work on. Default: an embedded one, kept in --state-dir."
 )
+@click.option("--schema", metavar="NAME", help="The schema of the queue in that database. Default: pulse.")
 @click.option("--runtime-dir", metavar="DIR", type=click.Path(path_type=Path), help="Where the sockets are.")
 @click.option(
     "--state-dir", metavar="DIR", type=click.Path(path_type=Path), help="Where the embedded PostgreSQL is kept."

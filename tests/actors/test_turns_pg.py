@@ -307,5 +307,6 @@ async def test_a_status_that_fails_ends_nobody(store: Store, error: Exception) -
                 await supervisor.send("status", number, {})
                 answer = await anext(frames)
                 assert (answer.kind, answer.request) == ("ok", number)
-                assert answer.body["database"] == {"ok": False, "dsn": store.query.target.shown, "error": str(error)}
+                told = {"dsn": store.query.target.shown, "schema": "pulse", "error": str(error)}
+                assert answer.body["database"] == {"ok": False, **told}
             tasks.cancel_scope.cancel()

@@ -10,6 +10,7 @@ import pytest
 from pulse.common.duration import ABOVE_ZERO
 from pulse.config import Settings, dump, load, restore
 from pulse.errors import ConfigError
+from tests.support.hostile import HOSTILE
 
 CLUSTER_URL = "postgresql://u@h1:5432,[::1]:5433/db?target_session_attrs=read-write"
 
@@ -108,6 +109,14 @@ class TestFile:
         written("batch = 0\n")
         assert load({"PULSE_BATCH": "1"}).batch == 1
 
+    def test_a_schema_without_a_name(self) -> None:
+        """As a variable it counts as unset, like every setting."""
+        path = written('schema = ""\n')
+        (line,) = refusal({})
+        assert line.startswith(f"schema in {path} is '': 1 to 63 bytes of printable UTF-8 are allowed")
+        assert refusal({}, schema=" x")[0].startswith("--schema is ' x': 1 to 63 bytes")
+        assert load({"PULSE_SCHEMA": "", "PULSE_CONFIG": str(written("schema = 'orders'\n"))}).schema == "orders"
+
 
 ACCEPTED = [
     ("lease_s", "30.000001", 30.000001), ("heartbeat_s", "1e-3", 0.001), ("sweep_s", "0.05", 0.05),
@@ -128,6 +137,7 @@ ACCEPTED = [
     ("dsn", "host=/run/postgresql dbname='my db'", "host=/run/postgresql dbname='my db'"),
     ("auth_users", "ann:$2b$12$abc", "ann:$2b$12$abc"),
     ("redact", "password, card.number,charge:card.*", "password, card.number,charge:card.*"),
+    ("schema", "pulse", "pulse"), ("schema", HOSTILE, HOSTILE), ("schema", "n" * 63, "n" * 63),
     ("metrics", "9187", "9187"), ("metrics", "/run/pulse/metrics.sock", "/run/pulse/metrics.sock"),
 ]  # fmt: skip
 
@@ -160,6 +170,7 @@ REFUSED = {
         "host=h\x00",
     ),
     "runtime_dir": ("a\0b",),
+    "schema": ("pg_mine", "public", "information_schema", "pulse_audit", "é" * 32, "a\0b", "a\nb"),
 }  # fmt: skip
 
 

@@ -11,6 +11,7 @@ from typing import TypeAlias
 from pulse.errors import NotFoundError
 from pulse.protocol.bus import HintEvent, hint
 from pulse.security.redaction import Redaction
+from pulse.security.schema_name import DEFAULT
 from pulse.store.operators.transaction import Acting, Operator
 from pulse.store.store import Store
 from pulse_actors.dispatcher.admission.list_queue import ListQueue
@@ -46,12 +47,14 @@ class ServerInfo:
         heartbeat_s: How often workers send heartbeats.
         lease_s: Length of a lease.
         policy: The server's own values of topic options that are settings.
+        schema: The schema that has the jobs.
     """
 
     name: str
     heartbeat_s: float
     lease_s: float
     policy: Mapping[str, object] = field(default_factory=dict[str, object])
+    schema: str = DEFAULT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,6 +18,7 @@ from pulse.ops.doctor.finding import Finding
 from pulse.ops.doctor.running import ARRIVE_S
 from pulse.protocol.bus import CanceledJobs, HintEvent, LapsedLeases, ReadyJobs, WorkSomewhere
 from pulse.security.redaction import Redaction
+from pulse.security.schema_name import DEFAULT
 from pulse.system import processes
 from pulse_actors.dispatcher.admission.refusal_log import RefusalLog
 from pulse_actors.dispatcher.claims.parts import claim_parts
@@ -131,7 +132,11 @@ class Dispatcher:
             findings=Findings(store.findings, self._served, self._own_findings),
             redaction=Redaction(settings.redact),
             server=ServerInfo(
-                f"pulse {version.VERSION}", settings.heartbeat_s, settings.lease_s, policy=_server_policy(settings)
+                f"pulse {version.VERSION}",
+                settings.heartbeat_s,
+                settings.lease_s,
+                policy=_server_policy(settings),
+                schema=settings.schema or DEFAULT,
             ),
             in_doubt=self.claims.in_doubt,
             reports=self.reports,

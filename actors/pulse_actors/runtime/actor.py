@@ -40,6 +40,7 @@ from pulse.errors import (
 from pulse.logs import configure_logging
 from pulse.ops.doctor.refusals import StatementFailure
 from pulse.protocol import bus as bodies
+from pulse.security.schema_name import DEFAULT
 from pulse.store.connections.pool import Target
 from pulse.store.connections.pooler import PoolerError
 from pulse.store.failures import OF_DRIVER, Failure
@@ -325,7 +326,12 @@ async def database_status(store: Store) -> dict[str, object]:
 
 
 def _not_there(store: Store, error: Exception) -> dict[str, object]:
-    return {"ok": False, "dsn": store.query.target.shown, "error": str(error) or type(error).__name__}
+    return {
+        "ok": False,
+        "dsn": store.query.target.shown,
+        "schema": store.query.target.schema,
+        "error": str(error) or type(error).__name__,
+    }
 
 
 ActorMain = Callable[[Runtime], Awaitable[None]]
@@ -357,7 +363,7 @@ async def _run(name: str, bus_fd: int, main: ActorMain) -> int:
         message = "the supervisor gave no DSN"
         raise ConfigError(message)
     boot = start.boot
-    store = Store(Target(settings.dsn, f"pulse {name}"), proved=not boot)
+    store = Store(Target(settings.dsn, f"pulse {name}", settings.schema or DEFAULT), proved=not boot)
     store.timelines.directory = _state_dir(settings)
     runtime = Runtime(name, bus, settings, store=store, boot=boot)
     try:

@@ -13,6 +13,7 @@ import anyio
 import structlog
 
 from pulse.errors import PulseError
+from pulse.security.schema_name import derived
 from pulse.store.connections.pool import STATEMENT_DEADLINE_S, Target, connect
 from pulse.store.failures import FAILURES
 from pulse_actors.runtime.actor import Backoff
@@ -25,14 +26,15 @@ async def listen(target: Target, channels: Mapping[str, Callable[[str], None]], 
     Listen until cancelled.
 
     Args:
-        target: The database.
-        channels: Name -> function to call with the text of each notification.
+        target: The database, and the schema whose notifications are meant.
+        channels: Name for the default schema -> function to call with the text of each notification.
         began: Called whenever listening has begun; notifications from before are lost.
     """
     backoff = Backoff()
+    called = {derived(channel, target.schema): call for channel, call in channels.items()}
 
     def heard(_connection: object, _pid: int, channel: str, text: object) -> None:
-        channels[channel](str(text))
+        called[channel](str(text))
 
     while True:
         lost = asyncio.Event()
@@ -44,7 +46,7 @@ async def listen(target: Target, channels: Mapping[str, Callable[[str], None]], 
         try:
             connection.add_termination_listener(lambda _connection, lost=lost: lost.set())
             async with asyncio.timeout(STATEMENT_DEADLINE_S):
-                for channel in channels:
+                for channel in called:
                     await connection.add_listener(channel, heard)
             backoff.reset()
             began()

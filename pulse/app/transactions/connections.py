@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from typing import Any, Final, Protocol
 
-from pulse.app.transactions.drivers import async_driver, blocking_driver
+from pulse.app.transactions.drivers import async_driver, blocking_driver, escaped
 from pulse.errors import TransactionError
 
 __all__ = ["DriverTransaction", "async_transaction", "blocking_transaction", "carry_out"]
@@ -40,8 +40,8 @@ class DriverTransaction(Protocol):
         """Whether it has not ended by other means."""
         ...
 
-    async def run(self, statement: str, values: Sequence[object]) -> None:
-        """Run *statement*, which has a ``{}`` for each of the *values*."""
+    async def run(self, statement: str, values: Sequence[object], schema: str) -> None:
+        """Run *statement*, which has a ``{}`` for each of the *values*, and ``{schema}`` for the quoted *schema*."""
 
     async def commit(self) -> None:
         """Commit it."""
@@ -107,9 +107,9 @@ class _InContext:
         self._connection = connection
         self._inner: Any = None
 
-    async def run(self, statement: str, values: Sequence[object]) -> None:
+    async def run(self, statement: str, values: Sequence[object], schema: str) -> None:
         with self._connection.cursor() as cursor:
-            cursor.execute(_marked(statement, values), values)
+            cursor.execute(_marked(statement, values, schema), values)
 
     async def commit(self) -> None:
         self._inner.__exit__(None, None, None)
@@ -161,13 +161,13 @@ class _OfSqlalchemy:
     def is_open(self) -> bool:
         return bool(self._inner.is_active)
 
-    async def run(self, statement: str, values: Sequence[object]) -> None:
+    async def run(self, statement: str, values: Sequence[object], schema: str) -> None:
         import sqlalchemy
 
         if self._is_session:
             self._connection.flush()  # what waits for the commit may still fail
         names = [f"value{number}" for number in range(len(values))]
-        marked = statement.format(*(f":{name}" for name in names))
+        marked = statement.format(*(f":{name}" for name in names), schema=escaped(schema, "sqlalchemy"))
         self._connection.execute(sqlalchemy.text(marked), dict(zip(names, values, strict=True)))
 
     async def commit(self) -> None:
@@ -197,8 +197,8 @@ class _OfAsyncSqlalchemy:
     def is_open(self) -> bool:
         return bool(self._inner.is_open())
 
-    async def run(self, statement: str, values: Sequence[object]) -> None:
-        await self._let(self._inner.run, statement, values)
+    async def run(self, statement: str, values: Sequence[object], schema: str) -> None:
+        await self._let(self._inner.run, statement, values, schema)
 
     async def commit(self) -> None:
         await self._let(self._inner.commit)
@@ -226,9 +226,9 @@ class _OfAsyncpg:
     def is_open(self) -> bool:
         return bool(self._connection.is_in_transaction())
 
-    async def run(self, statement: str, values: Sequence[object]) -> None:
+    async def run(self, statement: str, values: Sequence[object], schema: str) -> None:
         marks = (f"${number}" for number in range(1, len(values) + 1))
-        await self._connection.execute(statement.format(*marks), *values)
+        await self._connection.execute(statement.format(*marks, schema=schema), *values)
 
     async def commit(self) -> None:
         await self._inner.commit()
@@ -249,9 +249,9 @@ class _OfAsyncPsycopg:
     def is_open(self) -> bool:
         return _is_psycopg_open(self._connection)
 
-    async def run(self, statement: str, values: Sequence[object]) -> None:
+    async def run(self, statement: str, values: Sequence[object], schema: str) -> None:
         async with self._connection.cursor() as cursor:
-            await cursor.execute(_marked(statement, values), values)
+            await cursor.execute(_marked(statement, values, schema), values)
 
     async def commit(self) -> None:
         await self._inner.__aexit__(None, None, None)
@@ -260,5 +260,5 @@ class _OfAsyncPsycopg:
         await self._inner.__aexit__(type(error), error, error.__traceback__)
 
 
-def _marked(statement: str, values: Sequence[object]) -> str:
-    return statement.format(*["%s"] * len(values))
+def _marked(statement: str, values: Sequence[object], schema: str) -> str:
+    return statement.format(*["%s"] * len(values), schema=escaped(schema, "psycopg"))

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias
 
 from pulse.errors import BadRequestError, PulseError, SchemaError, TransactionError
 
-__all__ = ["USUAL", "Meanings", "async_driver", "blocking_driver", "errors_told_apart", "state_of"]
+__all__ = ["USUAL", "Meanings", "async_driver", "blocking_driver", "errors_told_apart", "escaped", "state_of"]
 
 _SYNC: Final = "a psycopg connection, a SQLAlchemy Connection or Session, or Django's connection"
 _ASYNC: Final = (
@@ -30,6 +30,8 @@ USUAL: Final[Meanings] = {
     ),
     "25006": lambda said: TransactionError(f"{said}: the transaction, or the server, is read-only"),
 }
+# What each driver would take for the mark of a parameter, and how it has the character itself.
+_MARKS: Final = {"psycopg": ("%", "%%"), "django": ("%", "%%"), "sqlalchemy": (":", "\\:")}
 # What Django and SQLAlchemy raise without asking the database: of a transaction that has failed, or that is over.
 _BROKEN: Final = {"TransactionManagementError", "PendingRollbackError"}
 _ENDED: Final = {"InvalidRequestError", "ResourceClosedError"}
@@ -38,6 +40,11 @@ _OF_CONNECTIONS: Final = {
     "sqlalchemy": ("execute", "commit"), "psycopg": ("cursor", "commit"), "django": ("cursor", "commit"),
     "asyncpg": ("execute", "is_in_transaction"),
 }  # fmt: skip
+
+
+def escaped(sql: str, driver: str) -> str:
+    """*sql* that has no parameters, as a part of a statement that has some."""
+    return sql.replace(*_MARKS[driver]) if driver in _MARKS else sql
 
 
 def blocking_driver(connection: object, label: str, awaited: str) -> str:

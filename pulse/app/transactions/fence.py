@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Final, Literal, TypeAlias
 
 from pulse.errors import TransactionError
+from pulse.security.schema_name import DEFAULT
 
 __all__ = ["AttemptFence", "FencePhase"]
 
@@ -22,6 +23,7 @@ class AttemptFence:
         progress: Returns the newest progress as JSON text, which the transaction stores.
         told: Called with each new phase.
         holds: Whether the attempt holds its job, of a test whose jobs are in memory; None: the database knows.
+        schema: The schema that has the job.
 
     Attributes:
         phase: Whether a transaction completes the job, or has.
@@ -33,8 +35,10 @@ class AttemptFence:
         progress: Callable[[], str | None] = lambda: None,
         told: Callable[[FencePhase], None] = lambda _: None,
         holds: Callable[[], bool] | None = None,
+        schema: str = DEFAULT,
     ) -> None:
         self.worker: Final = worker
+        self.schema: Final = schema
         self.progress: Final = progress
         self.holds: Final = holds
         self.phase: FencePhase = ""

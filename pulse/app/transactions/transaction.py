@@ -30,13 +30,14 @@ from pulse.errors import (
     TooLargeError,
     TransactionError,
 )
+from pulse.security.schema_name import quoted
 
 __all__ = ["Transaction"]
 
 ROLL_BACK_S: Final = 5.0  # for a cancelled handler; a connection that takes longer is broken, and the server rolls back
 _CALL: Final = "(CAST(CAST({{}} AS text) AS uuid), CAST({{}} AS int), CAST({{}} AS text), {})"
-_CHECK: Final = "SELECT pulse.check_attempt" + _CALL.format("CAST({} AS boolean)")
-_COMPLETE: Final = "SELECT pulse.complete_attempt" + _CALL.format(
+_CHECK: Final = "SELECT {schema}.check_attempt" + _CALL.format("CAST({} AS boolean)")
+_COMPLETE: Final = "SELECT {schema}.complete_attempt" + _CALL.format(
     "CAST(CAST({} AS text) AS jsonb), CAST(CAST({} AS text) AS jsonb)"
 )
 _MEANINGS: Final[Meanings] = {
@@ -131,7 +132,7 @@ class Transaction:
         """The fence: the database, or the test in whose memory the job is."""
         holds = self._fence.holds
         if holds is None:
-            await self._mine.run(statement, (*self._key, *values))
+            await self._mine.run(statement, (*self._key, *values), quoted(self._fence.schema))
         elif not holds():
             raise StaleAttemptError("the attempt no longer holds its job")
 

@@ -19,9 +19,11 @@ from pulse.cli.output.render import Cell, Line, Screen, foreign, write_document
 from pulse.common.extras import require
 from pulse.common.text import count, duration, one_line
 from pulse.errors import NobodyAnswersError, PulseError
+from pulse.security.schema_name import DEFAULT
 
 if TYPE_CHECKING:
     from pulse.config import Settings
+    from pulse.protocol.answers import Database
     from pulse.store.admin.checks import CheckResult, Examination
     from pulse.store.connections.pool import Target
 
@@ -83,6 +85,7 @@ class CheckLimits(TypedDict):
 @click.option("--json", "as_json", is_flag=True, help="Print the whole as one JSON document.")
 def check(
     dsn: str | None,
+    schema: str | None,
     config: Path | None,
     *,
     audit: bool,
@@ -101,7 +104,7 @@ def check(
     if audit + install_audit + remove_audit > 1:
         raise click.UsageError("--audit, --install-audit and --remove-audit exclude each other; one is allowed.")
     require("pulse check", ["asyncpg"])
-    target = _target(dsn, config)
+    target = _target(dsn, schema, config)
     if install_audit:
         click.echo(asyncio.run(_install(target)))
     elif remove_audit:
@@ -114,19 +117,14 @@ def check(
         _conclude(found, as_json=as_json)
 
 
-def find_dsn(settings: Settings, env: Mapping[str, str]) -> str:
+def choose_dsn(settings: Settings, env: Mapping[str, str], told: str | None) -> str:
     """
     The database that is meant: named by the settings, else the one that the running server says, else the embedded one.
 
-    Raises:
-        click.UsageError: There is none.
-    """
-    return settings.dsn if settings.dsn is not None else choose_dsn(settings, env, _told(settings))
-
-
-def choose_dsn(settings: Settings, env: Mapping[str, str], told: str | None) -> str:
-    """
-    The same, where it is known what the running server says: *told*, without its password.
+    Args:
+        settings: The settings.
+        env: The environment.
+        told: What the running server says, without its password.
 
     Raises:
         click.UsageError: There is none.
@@ -144,8 +142,14 @@ def choose_dsn(settings: Settings, env: Mapping[str, str], told: str | None) -> 
     raise click.UsageError(f"no database is named: give --dsn or set PULSE_DSN ({where}).")
 
 
-def _told(settings: Settings) -> str | None:
-    """The DSN of the running supervisor, without its password."""
+def choose_schema(settings: Settings, told: Database | None) -> str:
+    """The schema that is meant: named by the settings, else the one of the running server if its database is meant."""
+    of_server = DEFAULT if told is None or settings.dsn is not None else told.schema
+    return settings.schema or of_server
+
+
+def _told(settings: Settings) -> Database | None:
+    """The database of the running supervisor."""
     from pulse.cli.server import ServerHandle
     from pulse.protocol.answers import StatusAnswer, read
     from pulse.system.directories import CLIENT_SOCKET
@@ -155,16 +159,18 @@ def _told(settings: Settings) -> str | None:
         status = read(StatusAnswer, ServerHandle(socket, _STATUS_S).ask_supervisor("status"))
     except NobodyAnswersError:
         return None
-    return None if status.database is None else status.database.dsn or None
+    return None if status.database is None or not status.database.dsn else status.database
 
 
-def _target(dsn: str | None, config: Path | None) -> Target:
+def _target(dsn: str | None, schema: str | None, config: Path | None) -> Target:
     from pulse.config import load
 
-    chosen = find_dsn(load(os.environ, config, {"dsn": dsn}), os.environ)
+    settings = load(os.environ, config, {"dsn": dsn, "schema": schema})
+    told = _told(settings) if settings.dsn is None else None
+    chosen = choose_dsn(settings, os.environ, None if told is None else told.dsn)
     from pulse.store.connections.pool import Target
 
-    return Target(chosen, "pulse check")
+    return Target(chosen, "pulse check", choose_schema(settings, told))
 
 
 async def _install(target: Target) -> str:

@@ -16,6 +16,7 @@ from pulse.cli.options import DURATION, with_config, with_dsn
 from pulse.cli.output.render import Cell, Screen, write_document
 from pulse.common.extras import missing_extra
 from pulse.errors import ConfigError, PulseError
+from pulse.security.schema_name import quoted
 
 if TYPE_CHECKING:
     from pulse.config import Settings
@@ -60,7 +61,7 @@ class RunningSystem:
 )
 @click.option("--strict", is_flag=True, help="Let a warning count as wrong.")
 @click.option("--json", "as_json", is_flag=True, help='Print {"ok", "findings": [...], "checks": [...]}.')
-def doctor(dsn: str | None, config: Path | None, *, grace_s: float, strict: bool, as_json: bool) -> None:
+def doctor(config: Path | None, *, grace_s: float, strict: bool, as_json: bool, **given: str | None) -> None:
     """
     Examine everything, and say what to do: a line for each check, below it what is the matter and what helps.
 
@@ -74,7 +75,7 @@ def doctor(dsn: str | None, config: Path | None, *, grace_s: float, strict: bool
     processes.leave_no_core()
     found: list[Finding] = []
     screen = None if as_json else Screen()
-    for finding in _examine(dsn, config, grace_s):
+    for finding in _examine(given, config, grace_s):
         found.append(finding)
         if screen is not None:
             screen.lines(finding_lines(finding))
@@ -89,7 +90,7 @@ def doctor(dsn: str | None, config: Path | None, *, grace_s: float, strict: bool
         screen.lines([[Cell(f"{counts(found)}; to test the invariants: pulse check")]])
 
 
-def _examine(dsn: str | None, config: Path | None, grace_s: float) -> Iterator[Finding]:
+def _examine(given: Mapping[str, object], config: Path | None, grace_s: float) -> Iterator[Finding]:
     """All findings in order: of this host, of the processes, of the database."""
     from pulse.common.version import VERSION
     from pulse.ops.doctor import directories, installation
@@ -99,7 +100,7 @@ def _examine(dsn: str | None, config: Path | None, grace_s: float) -> Iterator[F
     started_s = time.monotonic()
     needed = installation.required()
     yield installation.installation(VERSION, installation.this_python(), needed, installation.installed(needed))
-    settings, configured = _settings(dsn, config)
+    settings, configured = _settings(given, config)
     yield configured
     looked = client_candidates(os.environ, settings.runtime_dir)
     directory = next((path for path in looked if os.path.lexists(path)), None)
@@ -120,13 +121,13 @@ def _examine(dsn: str | None, config: Path | None, grace_s: float) -> Iterator[F
     yield from _of_database(settings, running, grace_s, min(_DATABASE_S, _WHOLE_S - (time.monotonic() - started_s)))
 
 
-def _settings(dsn: str | None, config: Path | None) -> tuple[Settings, Finding]:
+def _settings(given: Mapping[str, object], config: Path | None) -> tuple[Settings, Finding]:
     from pulse.config import Settings, load
     from pulse.ops.doctor.installation import configuration
 
     problem = None
     try:
-        settings = load(os.environ, config, {"dsn": dsn})
+        settings = load(os.environ, config, given)
     except ConfigError as error:
         problem = error.message
         runtime_dir = os.environ.get("PULSE_RUNTIME_DIR")
@@ -181,7 +182,7 @@ def _of_database(settings: Settings, running: RunningSystem, grace_s: float, wit
 
     told = list(map(finding_of, running.status.findings or ()))
     try:
-        from pulse.cli.admin.check import choose_dsn
+        from pulse.cli.admin.check import choose_dsn, choose_schema
         from pulse.common.dsn import database_of
         from pulse.store.admin.doctor import expected_indexes, look
         from pulse.store.recovery.timelines import newest_of
@@ -201,9 +202,11 @@ def _of_database(settings: Settings, running: RunningSystem, grace_s: float, wit
         )
         yield from without_answers(told, "the database is not asked")
         return
-    seen = asyncio.run(look(dsn, max(1.0, within_s)))
+    schema = choose_schema(settings, database)
+    seen = asyncio.run(look(dsn, max(1.0, within_s), schema))
     newest = newest_of(server_state_dir(os.environ, settings.state_dir), database_of(dsn))
-    known = CheckContext(seen.shown, expected_indexes(), served=served_topics(running), newest=newest, told=told)
+    served = served_topics(running)
+    known = CheckContext(seen.shown, expected_indexes(), served=served, newest=newest, told=told, schema=quoted(schema))
     yield from judge(seen, known, grace_s=grace_s)
 
 

@@ -13,9 +13,11 @@ from pulse.cli.lazy import examples
 from pulse.cli.options import with_config, with_dsn
 from pulse.common.extras import require
 from pulse.errors import ConfigError, PulseError
+from pulse.security.schema_name import DEFAULT, quoted
 
 if TYPE_CHECKING:
     from pulse.store.admin.roles import Made
+    from pulse.store.connections.pool import Target
     from pulse.store.store import Store
 
 
@@ -45,9 +47,9 @@ if TYPE_CHECKING:
 @click.option(
     "--print", "--dry-run", "only_print", is_flag=True, help="With --roles: print the SQL, for a superuser; do nothing."
 )
-def migrate(dsn: str | None, config: Path | None, prefix: str, *, roles: bool, only_print: bool) -> None:
+def migrate(config: Path | None, prefix: str, *, roles: bool, only_print: bool, **given: str | None) -> None:
     """
-    Install or upgrade the schema `pulse` in the database.
+    Install or upgrade the schema of the queue in the database.
 
     Harmless to repeat, and safe when several do it at once. The supervisor does the same at its start, unless its role
     may do no more than it must.
@@ -59,17 +61,20 @@ def migrate(dsn: str | None, config: Path | None, prefix: str, *, roles: bool, o
     require("pulse migrate", ["asyncpg"])
     if roles:
         prefix = _checked(prefix)
+    settings = load(os.environ, config, given)
     if only_print:
         from pulse.store.admin.roles import roles_script
 
-        click.echo(roles_script(prefix), nl=False)
+        click.echo(roles_script(prefix, settings.schema or DEFAULT), nl=False)
         return
-    chosen = load(os.environ, config, {"dsn": dsn}).dsn
-    if chosen is None:
+    if settings.dsn is None:
         raise click.UsageError(
             "no database is named: give --dsn or set PULSE_DSN; the supervisor looks after its own embedded PostgreSQL."
         )
-    for line in asyncio.run(_migrate(chosen, prefix if roles else None)):
+    from pulse.store.connections.pool import Target
+
+    target = Target(settings.dsn, "pulse migrate", settings.schema or DEFAULT)
+    for line in asyncio.run(_migrate(target, prefix if roles else None)):
         click.echo(line)
 
 
@@ -82,19 +87,20 @@ def _checked(prefix: str) -> str:
         raise click.UsageError(f"--roles-prefix: {error.message}") from None
 
 
-def what_was_done(found: int, newest: int) -> str:
+def what_was_done(found: int, newest: int, name: str = DEFAULT) -> str:
     """
     What a migration did, in words.
 
     Args:
         found: The version of the schema that was there, 0 for none.
         newest: The version that is there now.
+        name: The schema, as SQL has it.
     """
     if found == newest:
-        return f"schema pulse is at version {newest}: nothing to do"
+        return f"schema {name} is at version {newest}: nothing to do"
     if found == 0:
-        return f"schema pulse installed, version {newest}"
-    return f"schema pulse upgraded from version {found} to {newest}"
+        return f"schema {name} installed, version {newest}"
+    return f"schema {name} upgraded from version {found} to {newest}"
 
 
 def _what_became(made: Made, prefix: str) -> list[str]:
@@ -107,15 +113,14 @@ def _what_became(made: Made, prefix: str) -> list[str]:
     ]
 
 
-async def _migrate(dsn: str, prefix: str | None) -> list[str]:
+async def _migrate(target: Target, prefix: str | None) -> list[str]:
     from pulse.store.admin.schema import SCHEMA_VERSION
-    from pulse.store.connections.pool import Target
     from pulse.store.store import Store
 
-    store = Store(Target(dsn, "pulse migrate"), hot=1, queries=1)
+    store = Store(target, hot=1, queries=1)
     try:
         await store.check_sessions()
-        done = [what_was_done(await store.prepare(), SCHEMA_VERSION)]
+        done = [what_was_done(await store.prepare(), SCHEMA_VERSION, quoted(target.schema))]
         return done if prefix is None else [*done, *_what_became(await _make_roles(store, prefix), prefix)]
     except Exception as error:
         if getattr(error, "sqlstate", None) is None:

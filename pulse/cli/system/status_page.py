@@ -13,6 +13,7 @@ from pulse.ops.doctor.running import starting
 from pulse.ops.worker_text import places_of
 from pulse.protocol.answers import Process, StatusAnswer, SupervisorInfo, Worker
 from pulse.protocol.stats import LimitStats
+from pulse.security.schema_name import DEFAULT, quoted
 
 _LABEL_WIDTH: Final = 12
 _LIMITS_SHOWN: Final = 5
@@ -96,9 +97,10 @@ def _database_line(status: StatusAnswer) -> Line:
     if database is None:
         why = "the server is starting" if starting(status) else "no actor told in time"
         return [Cell(f"unknown: {why}", "yellow")]
+    where = database.dsn if database.schema == DEFAULT else f"{database.dsn}  schema {quoted(database.schema)}"
     if not database.ok:
-        return [Cell("away", "bold red"), foreign(f"  {database.dsn}")]
-    return [Cell("ok", "green"), foreign(f"  PostgreSQL {database.server_version}  {database.dsn}")]
+        return [Cell("away", "bold red"), foreign(f"  {where}")]
+    return [Cell("ok", "green"), foreign(f"  PostgreSQL {database.server_version}  {where}")]
 
 
 def _process_lines(processes: Sequence[Process]) -> list[Line]:

@@ -68,11 +68,12 @@ def check_schema(databases: Sequence[str] | None = None, **_: object) -> list[ch
     alias = found.database
     if problems or alias not in (databases or ()) or (connection := connection_of(alias)).vendor != "postgresql":
         return []
+    from pulse.store.connections.rendering import rendered
     from pulse.store.statements import STATEMENTS  # not above: it reads files
 
     try:
         with connection.cursor() as cursor:
-            cursor.execute(STATEMENTS["schema_version"].sql)
+            cursor.execute(rendered(STATEMENTS["schema_version"].sql, found.schema))
             row = cursor.fetchone()
     except DatabaseError as error:
         said = f"database {alias!r}: {str(error).partition(chr(10))[0]}"

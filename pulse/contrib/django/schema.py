@@ -10,6 +10,9 @@ import re
 from typing import Any, Final
 
 from pulse.contrib.django.settings import project_settings
+from pulse.errors import SchemaError
+from pulse.security.schema_name import quoted
+from pulse.store.connections.rendering import rendered
 from pulse.store.statements import STATEMENTS, schema_sql
 
 __all__ = ["install", "leave"]
@@ -29,7 +32,11 @@ def install(_apps: object, editor: Any) -> None:  # noqa: ANN401 - Django has no
         _run("schema_lock", cursor)
         (is_there,) = _run("schema_is_there", cursor)
         if not is_there:
-            cursor.execute(schema_sql())
+            (other,) = _run("schema_foreign", cursor) or (None,)
+            if other is not None:
+                name = quoted(project_settings().schema)
+                raise SchemaError(f"the schema {name} is not empty (it has {other}), and not pulse's")
+            cursor.execute(rendered(schema_sql(), project_settings().schema))
         _run("schema_settings_again", cursor, *before)
 
 
@@ -39,6 +46,7 @@ def leave(_apps: object, _editor: object) -> None:
 
 def _run(name: str, cursor: Any, *values: object) -> tuple[Any, ...]:  # noqa: ANN401 - Django has no types
     """The row of a statement whose arguments come in order, once each: Django has another mark for them."""
-    cursor.execute(_ARGUMENT.sub("%s", STATEMENTS[name].sql), values or None)
+    statement = rendered(_ARGUMENT.sub("%s", STATEMENTS[name].sql), project_settings().schema)
+    cursor.execute(statement, values or None)
     row: tuple[Any, ...] = cursor.fetchone()
     return row

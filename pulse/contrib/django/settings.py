@@ -23,6 +23,7 @@ from pulse.common.duration import seconds_of
 from pulse.common.text import similar_names
 from pulse.errors import ConfigError, PulseError
 from pulse.security.codec import Codec, checked
+from pulse.security.schema_name import schema_of
 
 __all__ = [
     "ProjectSettings",
@@ -37,6 +38,7 @@ _VARIABLES: Final = (
     "CONNECT_INSECURE",
     "CONNECT_TIMEOUT_S",
     "PASSWORD",
+    "SCHEMA",
     "TLS_CA",
     "TLS_CLIENT_CERT",
     "TLS_CLIENT_KEY",
@@ -69,6 +71,11 @@ class ProjectSettings:
             return None
         found = find_servers(None, {**os.environ, **self.environment})[0]
         return found if isinstance(found, Remote) else str(found)
+
+    @property
+    def schema(self) -> str:
+        """The schema that has the queue."""
+        return schema_of(None, {**os.environ, **self.environment})
 
     @property
     def connect_timeout_s(self) -> float | None:
@@ -132,7 +139,7 @@ def read_settings(given: Any, databases: Sequence[str]) -> tuple[ProjectSettings
     if found.database not in databases:
         known = ", ".join(databases)
         problems.append(f"PULSE['DATABASE'] is {found.database!r:.80}: an alias in DATABASES is allowed ({known})")
-    for examine in (found.server, lambda: found.connect_timeout_s, lambda: checked(found.codec)):
+    for examine in (found.server, lambda: found.connect_timeout_s, lambda: found.schema, lambda: checked(found.codec)):
         try:
             examine()
         except PulseError as error:

@@ -51,7 +51,8 @@ def submit(
 
 def submit_many(jobs: Iterable[NewJob | Call[Any]], *, using: str | None = None) -> list[UUID]:
     """Submit many jobs, all or none; see ``submit``. Returns their ids in order."""
-    return sql.submit_many(_connection(using), jobs, codec=project_settings().codec)
+    project = project_settings()
+    return sql.submit_many(_connection(using), jobs, codec=project.codec, schema=project.schema)
 
 
 async def asubmit(
@@ -94,7 +95,8 @@ def signal(
     Raises:
         PulseError: As ``pulse.sql.signal`` says; ConfigError: it is no database of PostgreSQL.
     """
-    return sql.signal(_connection(using), job_id, name, payload, key=key, codec=project_settings().codec)
+    project = project_settings()
+    return sql.signal(_connection(using), job_id, name, payload, key=key, codec=project.codec, schema=project.schema)
 
 
 async def asignal(

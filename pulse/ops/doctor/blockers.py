@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from pulse.ops.doctor.finding import Finding, Row, list_some, shown_bytes, shown_s, verdict_of
+from pulse.security.schema_name import DEFAULT
 
 LONG_S: Final = 3_600.0  # a snapshot that is so old has left behind more dead rows than a table has live ones
 MANY_BACK: Final = 100_000  # transactions, some minutes of a busy queue, whatever the clock says; of a slot it is all
@@ -69,17 +70,17 @@ def locks(rows: Sequence[Row], grace_s: float) -> Finding:
     )
 
 
-def tables(rows: Sequence[Row], _grace_s: float) -> Finding:
+def tables(rows: Sequence[Row], _grace_s: float, *, home: str = DEFAULT) -> Finding:
     """Dead rows, and whether vacuum removes them."""
-    wrong = [f"autovacuum is off for pulse.{row['name']}" for row in rows if not row["is_vacuumed"]]
-    warnings = [_dirty(row) for row in rows if row["dead"] >= MANY_DEAD and row["dead"] > row["live"]]
+    wrong = [f"autovacuum is off for {home}.{row['name']}" for row in rows if not row["is_vacuumed"]]
+    warnings = [f"{home}.{_dirty(row)}" for row in rows if row["dead"] >= MANY_DEAD and row["dead"] > row["live"]]
     live, dead, size = (sum(row[key] for row in rows) for key in ("live", "dead", "bytes"))
     return verdict_of(
         "tables",
         wrong,
         warnings,
         f"{live:,} live and {dead:,} dead rows in {shown_bytes(size)}",
-        "ALTER TABLE pulse.NAME RESET (autovacuum_enabled);   VACUUM pulse.NAME;   who keeps them: see xmin.",
+        f"ALTER TABLE {home}.NAME RESET (autovacuum_enabled);   VACUUM {home}.NAME;   who keeps them: see xmin.",
     )
 
 
@@ -155,4 +156,4 @@ def _query(row: Row) -> str:
 
 def _dirty(row: Row) -> str:
     when = "never vacuumed" if row["vacuumed_s"] is None else f"last vacuumed {shown_s(row['vacuumed_s'])} ago"
-    return f"pulse.{row['name']} has {row['dead']:,} dead rows beside {row['live']:,} live ones, {when}"
+    return f"{row['name']} has {row['dead']:,} dead rows beside {row['live']:,} live ones, {when}"

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from pulse.ops.doctor.finding import Finding, Row, State, list_some, shown_bytes, verdict_of
+from pulse.security.schema_name import DEFAULT
 
 OLDEST: Final = 150_000
 NEWEST: Final = 189_999
@@ -183,31 +184,33 @@ def rights(rows: Sequence[Row], _grace_s: float) -> Finding:
     )
 
 
-def schema(rows: Sequence[Row], _grace_s: float) -> Finding:
+def schema(rows: Sequence[Row], _grace_s: float, *, name: str = DEFAULT) -> Finding:
     """Whether the schema is there, in the version of this program."""
     (row,) = rows
     version, wanted = row["version"], row["wanted"]
     if row["is_development"]:
-        text = f"a development version of pulse made the schema pulse (as version {version}): nothing upgrades it"
-        advice = ("Dump what you need of it, then DROP SCHEMA pulse CASCADE.", "pulse migrate")
+        text = f"a development version of pulse made the schema {name} (as version {version}): nothing upgrades it"
+        advice = (f"Dump what you need of it, then DROP SCHEMA {name} CASCADE.", "pulse migrate")
         return Finding("schema", State.WRONG, text, advice=advice)
     if version == wanted:
-        return Finding("schema", State.OK, f"the schema pulse is at version {version}")
+        return Finding("schema", State.OK, f"the schema {name} is at version {version}")
     if version > wanted:
-        text = f"the schema pulse is at version {version}; this program knows up to {wanted}"
+        text = f"the schema {name} is at version {version}; this program knows up to {wanted}"
         return Finding(
             "schema", State.WRONG, text, advice=("Upgrade pulse here: a newer one has upgraded the schema.",)
         )
-    text = f"the schema pulse is at version {version}, not {wanted}" if version else "the schema pulse is not installed"
+    text = (
+        f"the schema {name} is at version {version}, not {wanted}" if version else f"the schema {name} is not installed"
+    )
     return Finding("schema", State.WRONG, text, advice=("pulse migrate",))
 
 
-def indexes(rows: Sequence[Row], _grace_s: float, *, expected: Iterable[str]) -> Finding:
+def indexes(rows: Sequence[Row], _grace_s: float, *, expected: Iterable[str], home: str = DEFAULT) -> Finding:
     """Whether each index is there and valid, and not much larger than what is in it."""
     there = {row["name"] for row in rows}
     wrong = [f"index {name} is missing" for name in sorted(set(expected) - there)]
     wrong += [
-        f"index {row['name']} of pulse.{row['home']} is not valid: nobody uses it"
+        f"index {row['name']} of {home}.{row['home']} is not valid: nobody uses it"
         for row in rows
         if not row["is_valid"]
     ]
@@ -223,19 +226,19 @@ def indexes(rows: Sequence[Row], _grace_s: float, *, expected: Iterable[str]) ->
         wrong,
         bloated,
         f"{len(there)} indexes are valid, and no larger than they have to be",
-        "REINDEX INDEX CONCURRENTLY pulse.NAME;   missing ones are in schema.sql. Constraints: `pulse check`.",
+        f"REINDEX INDEX CONCURRENTLY {home}.NAME;   missing ones are in schema.sql. Constraints: `pulse check`.",
     )
 
 
-def additions(rows: Sequence[Row], _grace_s: float) -> Finding:
+def additions(rows: Sequence[Row], _grace_s: float, *, home: str = DEFAULT) -> Finding:
     """Foreign additions to pulse's tables: allowed, and often the cause of what seems to be a fault of pulse."""
     wrong = [
-        f"pulse.{row['home']} is unlogged: a crash of the server empties it"
+        f"{home}.{row['home']} is unlogged: a crash of the server empties it"
         for row in rows
         if row["what"] == "unlogged"
     ]
     told = [
-        f"{row['what']} {_ADDED[row['what']].format(name=row['name'], home='pulse.' + row['home'])}"
+        f"{row['what']} {_ADDED[row['what']].format(name=row['name'], home=home + '.' + row['home'])}"
         for row in rows
         if row["what"] in _ADDED
     ]
@@ -244,6 +247,6 @@ def additions(rows: Sequence[Row], _grace_s: float) -> Finding:
         wrong,
         told,
         "pulse's tables are as pulse made them",
-        *(["ALTER TABLE pulse.NAME SET LOGGED"] if wrong else []),
+        *([f"ALTER TABLE {home}.NAME SET LOGGED"] if wrong else []),
         *(["Ask its owner: DROP TRIGGER, DROP RULE, ON DELETE SET NULL."] if told else []),
     )

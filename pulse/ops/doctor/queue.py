@@ -9,6 +9,7 @@ from pulse.common.text import headline, one_line, shell_word, similar_names
 from pulse.ops.doctor.finding import Finding, Row, State, list_some, shown_s, verdict_of
 from pulse.ops.doctor.limits import LIMITED_S, is_full
 from pulse.ops.job_text import where
+from pulse.security.schema_name import DEFAULT
 
 UNSEEN_S: Final = 60.0  # a watchdog notes its host every few seconds
 MANY_CRASHES: Final = 3
@@ -212,7 +213,7 @@ def waits(rows: Sequence[Row], _grace_s: float) -> Finding:
     )
 
 
-def outbox(rows: Sequence[Row], _grace_s: float) -> Finding:
+def outbox(rows: Sequence[Row], _grace_s: float, *, home: str = DEFAULT) -> Finding:
     """Ends of jobs that no broker has got for ten minutes."""
     idle = [_unpublished(row) + ", and nothing publishes them" for row in rows if not row["is_taken"]]
     taken = [_unpublished(row) + ", though something publishes them" for row in rows if row["is_taken"]]
@@ -224,7 +225,7 @@ def outbox(rows: Sequence[Row], _grace_s: float) -> Finding:
         "no end of a job waits for a broker",
         *(["pulse bridge nats-outbox"] if idle else []),
         *(["Its log says why, as outbox_publish_failed: it is behind, or the broker refuses them."] if taken else []),
-        f"If nobody wants them: pulse ctl topics set {topic} --no-publish, then delete its rows in pulse.outbox.",
+        f"If nobody wants them: pulse ctl topics set {topic} --no-publish, then delete its rows in {home}.outbox.",
     )
 
 

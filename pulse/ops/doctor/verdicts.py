@@ -11,6 +11,7 @@ from pulse.ops.doctor import blockers, database, epochs, limits, queue, refusals
 from pulse.ops.doctor.checks import CHECKS
 from pulse.ops.doctor.finding import Finding, State, Verdict
 from pulse.ops.doctor.running import AWAY
+from pulse.security.schema_name import DEFAULT
 
 if TYPE_CHECKING:
     from pulse.store.admin.doctor import DatabaseAnswers
@@ -29,6 +30,7 @@ class CheckContext:
         served: Topics that connected workers serve; None: not known.
         newest: Cluster -> the newest timeline that this host has seen of it.
         told: What the dispatcher has found.
+        schema: Its schema, as SQL has it.
     """
 
     shown: str = ""
@@ -36,6 +38,7 @@ class CheckContext:
     served: Collection[str] | None = None
     newest: Mapping[str, int] = field(default_factory=dict[str, int])
     told: Sequence[Finding] = ()
+    schema: str = DEFAULT
 
 
 def judge(seen: DatabaseAnswers, known: CheckContext, *, grace_s: float) -> Iterator[Finding]:
@@ -80,13 +83,13 @@ def verdicts(known: CheckContext) -> dict[str, Verdict]:
         "connections": database.connections,
         "role": database.role,
         "rights": database.rights,
-        "schema": database.schema,
-        "indexes": functools.partial(database.indexes, expected=known.expected),
-        "additions": database.additions,
+        "schema": functools.partial(database.schema, name=known.schema),
+        "indexes": functools.partial(database.indexes, expected=known.expected, home=known.schema),
+        "additions": functools.partial(database.additions, home=known.schema),
         "xmin": blockers.xmin,
         "transactions": blockers.transactions,
         "locks": blockers.locks,
-        "tables": blockers.tables,
+        "tables": functools.partial(blockers.tables, home=known.schema),
         "wraparound": blockers.wraparound,
         "notifications": blockers.notifications,
         "watchdog": queue.watchdog,
@@ -103,7 +106,7 @@ def verdicts(known: CheckContext) -> dict[str, Verdict]:
         "hung": queue.hung,
         "running": queue.running,
         "dead-letters": queue.dead_letters,
-        "outbox": queue.outbox,
+        "outbox": functools.partial(queue.outbox, home=known.schema),
         "hosts": queue.hosts,
         "epochs": epochs.epochs,
         "set-aside": refusals.set_aside,

@@ -20,6 +20,7 @@ from msgspec.structs import replace
 from pulse.errors import ConflictError, NotFoundError, PulseError, SchemaError, UnavailableError
 from pulse.store.admin.schema import SCHEMA_VERSION, installed_version
 from pulse.store.connections.pool import Target, connect
+from pulse.store.connections.session import schema_in
 from pulse.store.failures import Meaning, meaning_of
 from pulse.store.statements import Statement, parse, texts
 from pulse.system import processes
@@ -236,7 +237,8 @@ async def _refuse_strangers(connection: Connection[Record]) -> None:
     version = await installed_version(connection)
     if version != SCHEMA_VERSION:
         found = f"version {version}" if version else "not installed"
-        raise SchemaError(f"the schema pulse is {found}; this program checks version {SCHEMA_VERSION}: pulse migrate")
+        name = schema_in(connection)
+        raise SchemaError(f"the schema {name} is {found}; this program checks version {SCHEMA_VERSION}: pulse migrate")
 
 
 async def _held_by_dead(connection: Connection[Record]) -> list[Example]:

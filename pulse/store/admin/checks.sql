@@ -12,7 +12,7 @@
 -- Args:    $1 examples int
 -- Guard:   none: reads.   Returns: id, detail, violations.
 --          Rows cannot break a CHECK, so it is enough that the CHECK exists.
-SELECT g.name AS id, format(CASE g.kind WHEN 'function' THEN '%s pulse.%s is %s' ELSE '%s of pulse.%s is %s' END, g.kind, g.home,
+SELECT g.name AS id, format(CASE g.kind WHEN 'function' THEN '%s %I.%s is %s' ELSE '%s of %I.%s is %s' END, g.kind, 'pulse', g.home,
            CASE WHEN t.tgenabled IN ('D', 'R') THEN 'disabled' WHEN c.oid IS NULL AND i.indexrelid IS NULL THEN 'missing' ELSE 'not valid' END) AS detail,
        count(*) OVER () AS violations
 FROM (VALUES
@@ -96,12 +96,12 @@ FROM (VALUES
     ('function', 'trigger_schedule', 'trigger_schedule'), ('function', 'update_schedule', 'update_schedule'),
     ('function', 'uuid7', 'uuid7')) AS g(kind, home, name)
 LEFT JOIN pg_catalog.pg_constraint c
-    ON g.kind = 'constraint' AND c.conname = g.name AND (c.conrelid = to_regclass('pulse.' || g.home) OR EXISTS (  -- or of a column's domain
+    ON g.kind = 'constraint' AND c.conname = g.name AND (c.conrelid = to_regclass(format('%I.%I', 'pulse', g.home)) OR EXISTS (  -- or of a column's domain
         SELECT FROM pg_catalog.pg_attribute a
-        WHERE a.attrelid = to_regclass('pulse.' || g.home) AND a.atttypid = c.contypid AND NOT a.attisdropped))
+        WHERE a.attrelid = to_regclass(format('%I.%I', 'pulse', g.home)) AND a.atttypid = c.contypid AND NOT a.attisdropped))
 LEFT JOIN pg_catalog.pg_index i
-    ON i.indexrelid = CASE WHEN g.kind = 'index' THEN to_regclass('pulse.' || g.name)::oid ELSE c.conindid END
-LEFT JOIN pg_catalog.pg_trigger t ON g.kind = 'trigger' AND t.tgname = g.name AND t.tgrelid = to_regclass('pulse.' || g.home)
+    ON i.indexrelid = CASE WHEN g.kind = 'index' THEN to_regclass(format('%I.%I', 'pulse', g.name))::oid ELSE c.conindid END
+LEFT JOIN pg_catalog.pg_trigger t ON g.kind = 'trigger' AND t.tgname = g.name AND t.tgrelid = to_regclass(format('%I.%I', 'pulse', g.home))
 WHERE (g.kind = 'trigger' AND coalesce(t.tgenabled, 'D') IN ('D', 'R'))
    OR (g.kind = 'function' AND NOT EXISTS (
            SELECT FROM pg_catalog.pg_proc p WHERE p.pronamespace = to_regnamespace('pulse') AND p.proname = g.name))

@@ -18,6 +18,7 @@ import asyncpg
 import msgspec
 
 from pulse.errors import PulseError, UnavailableError
+from pulse.security.schema_name import DEFAULT, quoted
 from pulse.store.admin.schema import SCHEMA_VERSION, is_development
 from pulse.store.connections.pool import Target, connect
 from pulse.store.failures import FAILURES, Meaning, meaning_of
@@ -67,15 +68,16 @@ def expected_indexes() -> list[str]:
     return _INDEX.findall(schema_sql())
 
 
-async def look(dsn: str, within_s: float) -> DatabaseAnswers:
+async def look(dsn: str, within_s: float, schema: str = DEFAULT) -> DatabaseAnswers:
     """
     Run all statements that can run.
 
     Args:
         dsn: The database.
         within_s: Longest time for the whole, seconds.
+        schema: Name of the schema in it.
     """
-    target = Target(dsn, "pulse doctor")
+    target = Target(dsn, "pulse doctor", schema)
     seen = DatabaseAnswers(target.shown)
     reason = "there was no time left to ask"
     deadline_s = time.monotonic() + within_s
@@ -200,10 +202,15 @@ class FindingStore:
 
     Args:
         pool: One connection with short time limits.
+        schema: Name of the schema.
+
+    Attributes:
+        schema: The same, as SQL has it.
     """
 
-    def __init__(self, pool: Pool) -> None:
+    def __init__(self, pool: Pool, schema: str = DEFAULT) -> None:
         self._pool = pool
+        self.schema = quoted(schema)
 
     async def ask(self, question: str) -> list[Mapping[str, Any]] | None:
         """The rows of one of ``QUESTIONS``; None: the database is away, or took too long."""

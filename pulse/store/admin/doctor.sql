@@ -70,13 +70,13 @@ UNION ALL
 SELECT 'create a schema in this database', has_database_privilege(current_database(), 'CREATE'), NULL
 WHERE to_regnamespace('pulse') IS NULL
 UNION ALL
-SELECT 'use the schema pulse', has_schema_privilege(n.oid, 'USAGE'), format('GRANT USAGE ON SCHEMA pulse TO %I', current_user)
+SELECT format('use the schema %I', n.nspname), has_schema_privilege(n.oid, 'USAGE'), format('GRANT USAGE ON SCHEMA %I TO %I', n.nspname, current_user)
 FROM pg_namespace n WHERE n.nspname = 'pulse'
 UNION ALL
-SELECT format('%s pulse.%s', lower(p.privilege), c.relname),
+SELECT format('%s %I.%s', lower(p.privilege), 'pulse', c.relname),
        CASE p.privilege WHEN 'UPDATE' THEN has_any_column_privilege(c.oid, 'UPDATE')  -- of one is enough to lock rows of the audit
                         ELSE has_table_privilege(c.oid, p.privilege) END,
-       format('GRANT %s ON pulse.%I TO %I', p.privilege, c.relname, current_user)
+       format('GRANT %s ON %I.%I TO %I', p.privilege, 'pulse', c.relname, current_user)
 FROM (VALUES ('jobs', '{SELECT,INSERT,UPDATE,DELETE}'), ('attempts', '{SELECT,INSERT,UPDATE,DELETE}'),
              ('schedules', '{SELECT,INSERT,UPDATE,DELETE}'), ('topics', '{SELECT,INSERT,UPDATE,DELETE}'),
              ('set_aside', '{SELECT,INSERT,UPDATE,DELETE}'), ('outbox', '{SELECT,INSERT,UPDATE,DELETE}'), ('limits', '{SELECT,INSERT,UPDATE,DELETE}'),
@@ -87,13 +87,13 @@ FROM (VALUES ('jobs', '{SELECT,INSERT,UPDATE,DELETE}'), ('attempts', '{SELECT,IN
 JOIN pg_class c ON c.relnamespace = to_regnamespace('pulse') AND c.relname = n.name
 CROSS JOIN unnest(n.privileges::text[]) AS p(privilege)
 UNION ALL
-SELECT format('%s the sequence pulse.%s', lower(p.privilege), c.relname), has_sequence_privilege(c.oid, p.privilege),
-       format('GRANT %s ON SEQUENCE pulse.%I TO %I', p.privilege, c.relname, current_user)
+SELECT format('%s the sequence %I.%s', lower(p.privilege), 'pulse', c.relname), has_sequence_privilege(c.oid, p.privilege),
+       format('GRANT %s ON SEQUENCE %I.%I TO %I', p.privilege, 'pulse', c.relname, current_user)
 FROM pg_class c, unnest(ARRAY['SELECT', 'UPDATE']) AS p(privilege)
 WHERE c.relnamespace = to_regnamespace('pulse') AND c.relname = 'work_notified'
 UNION ALL
-SELECT format('call pulse.%s', f.proname), has_function_privilege(f.oid, 'EXECUTE'),
-       format('GRANT EXECUTE ON FUNCTION pulse.%I TO %I', f.proname, current_user)
+SELECT format('call %I.%s', 'pulse', f.proname), has_function_privilege(f.oid, 'EXECUTE'),
+       format('GRANT EXECUTE ON FUNCTION %I.%I TO %I', 'pulse', f.proname, current_user)
 FROM pg_proc f
 WHERE f.pronamespace = to_regnamespace('pulse')
   AND f.proname IN ('add_dependencies', 'await_claims', 'backoff_s', 'count_slots', 'delete_schedule', 'event_args', 'insert_unique', 'jittered', 'note',
@@ -186,9 +186,9 @@ ORDER BY a.xact_start LIMIT 100;
 -- Args:    none.   Guard: none: reads.   Returns: pid, user_name, application, age_s, what, blockers int[], query.
 SELECT a.pid, a.usename::text AS user_name, a.application_name AS application,
        extract(epoch FROM clock_timestamp() - coalesce(l.waitstart, a.state_change, a.xact_start))::float8 AS age_s,
-       CASE WHEN l.granted THEN format('holds %s on pulse.%s', l.mode, c.relname)
+       CASE WHEN l.granted THEN format('holds %s on %I.%s', l.mode, 'pulse', c.relname)
             WHEN l.locktype IN ('transactionid', 'tuple') THEN 'waits for a row that another session has locked'
-            ELSE format('waits for %s on pulse.%s', l.mode, c.relname) END AS what,
+            ELSE format('waits for %s on %I.%s', l.mode, 'pulse', c.relname) END AS what,
        CASE WHEN l.granted THEN ARRAY[]::int[] ELSE pg_blocking_pids(a.pid) END AS blockers, left(a.query, 200) AS query
 FROM pg_locks l
 JOIN pg_stat_activity a ON a.pid = l.pid

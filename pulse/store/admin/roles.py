@@ -14,6 +14,9 @@ import asyncpg
 import msgspec
 
 from pulse.errors import ConfigError, SchemaError
+from pulse.security.schema_name import DEFAULT, quoted
+from pulse.store.connections.rendering import rendered
+from pulse.store.connections.session import schema_in
 from pulse.store.statements import STATEMENTS, texts
 
 if TYPE_CHECKING:
@@ -30,7 +33,7 @@ _, *_TEXTS = _PART.split(_SQL)
 _PARTS: Final = dict(zip(_TEXTS[::2], _TEXTS[1::2], strict=True))
 _HEAD: Final = """\
 -- The database roles of pulse, as `pulse migrate --roles` makes them: for a superuser, in the database whose schema
--- pulse is there already.
+-- {schema} is there already.
 BEGIN;
 SET LOCAL search_path = pg_catalog, pg_temp;
 """
@@ -91,9 +94,11 @@ def grants_sql(prefix: str) -> str:
     return _filled_in("grants", prefix)
 
 
-def roles_script(prefix: str) -> str:
-    """The whole script, for people to read and for psql to run."""
-    return "".join((_HEAD, *(_filled_in(part, prefix) for part in _PARTS), "\nCOMMIT;\n"))
+def roles_script(prefix: str, schema: str = DEFAULT) -> str:
+    """The whole script for *schema*, for people to read and for psql to run."""
+    head = _HEAD.format(schema=quoted(schema))
+    parts = (rendered(_filled_in(part, prefix), schema) for part in _PARTS)
+    return "".join((head, *parts, "\nCOMMIT;\n"))
 
 
 async def standing(connection: Connection[Record]) -> ConnectedRole:
@@ -121,6 +126,8 @@ async def make_roles(connection: Connection[Record], prefix: str) -> Made:
         me = await standing(connection)
         found = await connection.fetch(STATEMENTS["roles_found"].sql, names_of(prefix))
         new = [name for name in names_of(prefix) if name not in {row["name"] for row in found}]
+        if me.owner is None:
+            raise SchemaError(f"the schema {schema_in(connection)} is not there: pulse migrate")
         _refuse(me, prefix, new, [row["name"] for row in found if row["is_mighty"]])
         try:
             await connection.execute(_filled_in("roles", prefix))
@@ -136,8 +143,6 @@ async def make_roles(connection: Connection[Record], prefix: str) -> Made:
 
 
 def _refuse(me: ConnectedRole, prefix: str, new: list[str], mighty: list[str]) -> None:
-    if me.owner is None:
-        raise SchemaError("the schema pulse is not there: pulse migrate")
     if me.prefix not in {None, prefix}:
         raise SchemaError(f"the schema has roles already, and their prefix is {me.prefix!r}, not {prefix!r}")
     if mighty:

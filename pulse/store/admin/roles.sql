@@ -18,7 +18,7 @@ DECLARE
 BEGIN
     FOR role IN
         SELECT w.name, w.what FROM (VALUES
-            (:'owner', 'pulse: owns the schema pulse of a database, and upgrades it'),
+            (:'owner', 'pulse: owns the schema of a queue, and upgrades it'),
             (:'server', 'pulse: what a supervisor and its actors need'),
             (:'submit', 'pulse: submits jobs by SQL, and nothing else'),
             (:'read', 'pulse: reads all but args, results, progress and checkpoints')) AS w(name, what)
@@ -46,7 +46,7 @@ BEGIN
     FOR one IN
         SELECT format('ALTER %s %s OWNER TO %I', o.kind, o.name, :'owner') AS statement
         FROM (
-            SELECT 1 AS place, 'SCHEMA' AS kind, 'pulse' AS name, n.nspowner AS owner FROM pg_namespace n WHERE n.nspname = 'pulse'
+            SELECT 1 AS place, 'SCHEMA' AS kind, quote_ident('pulse') AS name, n.nspowner AS owner FROM pg_namespace n WHERE n.nspname = 'pulse'
             UNION ALL
             SELECT 2, CASE c.relkind WHEN 'S' THEN 'SEQUENCE' WHEN 'v' THEN 'VIEW' ELSE 'TABLE' END, c.oid::regclass::text, c.relowner
             FROM pg_class c
@@ -82,8 +82,8 @@ BEGIN
                        WHERE c.relnamespace = 'pulse'::regnamespace AND a.grantee = r.oid)
                AND has_schema_privilege('public', 'pulse', 'USAGE'))
     LOOP
-        EXECUTE format('GRANT USAGE ON SCHEMA pulse TO %I', one.name);
-        EXECUTE format('GRANT SELECT, UPDATE ON SEQUENCE pulse.work_notified TO %I', one.name);
+        EXECUTE format('GRANT USAGE ON SCHEMA %I TO %I', 'pulse', one.name);
+        EXECUTE format('GRANT SELECT, UPDATE ON SEQUENCE %I.work_notified TO %I', 'pulse', one.name);
         EXECUTE (SELECT coalesce(string_agg(format('GRANT EXECUTE ON ROUTINE %s TO %I', p.oid::regprocedure, one.name), '; '), '')
                  FROM pg_proc p WHERE p.pronamespace = 'pulse'::regnamespace AND has_function_privilege('public', p.oid, 'EXECUTE'));
     END LOOP;

@@ -14,6 +14,7 @@ import asyncpg
 
 from pulse.errors import SchemaError, UnavailableError
 from pulse.store.admin.roles import become, grants_sql, standing
+from pulse.store.connections.session import schema_in
 from pulse.store.statements import STATEMENTS, schema_sql
 
 if TYPE_CHECKING:
@@ -60,8 +61,8 @@ async def ensure_schema(connection: Connection[Record], *, install: bool = True)
         if found != SCHEMA_VERSION and not install:
             there = f"is at version {found}" if found else "is not there"
             message = (
-                f"the schema pulse {there}; this pulse waits for version {SCHEMA_VERSION}: it is being restored, "
-                "or pulse migrate has to be run"
+                f"the schema {schema_in(connection)} {there}; this pulse waits for version {SCHEMA_VERSION}: "
+                "it is being restored, or pulse migrate has to be run"
             )
             raise UnavailableError(message)
         if found != SCHEMA_VERSION:
@@ -77,6 +78,7 @@ async def _bring_up_to_date(connection: Connection[Record]) -> None:
     await connection.execute(STATEMENTS["schema_lock"].sql)
     version = await installed_version(connection)
     if version == 0:
+        await _refuse_foreign(connection)
         await connection.execute(schema_sql())
         return
     if version == SCHEMA_VERSION:  # another process did it meanwhile, perhaps as a role with more rights
@@ -90,16 +92,26 @@ async def _bring_up_to_date(connection: Connection[Record]) -> None:
         await connection.execute(grants_sql(me.prefix))  # for new tables and functions, too
 
 
+async def _refuse_foreign(connection: Connection[Record]) -> None:
+    """Refuse a schema with tables of somebody else: roles and upgrades take all that is in a schema for pulse's."""
+    row = await connection.fetchrow(STATEMENTS["schema_foreign"].sql)
+    if row is not None:
+        raise SchemaError(
+            f"the schema {schema_in(connection)} is not empty (it has {row['name']}), and not pulse's: a queue needs a "
+            "schema of its own, which PULSE_SCHEMA names"
+        )
+
+
 async def _why_refused(connection: Connection[Record], found: int | None, reason: str) -> str:
     """One line: which right the role lacks, and what to do."""
-    me = await standing(connection)
+    me, name = await standing(connection), schema_in(connection)
     if found is None:
         grant = "as pulse migrate --roles would" if me.prefix is None else f'GRANT {me.prefix}server TO "{me.role}"'
-        return f'role "{me.role}" may not use the schema pulse: {reason}; let "{me.owner}" grant it: {grant}'
+        return f'role "{me.role}" may not use the schema {name}: {reason}; let "{me.owner}" grant it: {grant}'
     if found == 0:
-        return f'role "{me.role}" may not install the schema pulse: {reason}; it takes CREATE on the database'
+        return f'role "{me.role}" may not install the schema {name}: {reason}; it takes CREATE on the database'
     return (
-        f"the schema pulse is at version {found}, this pulse needs {SCHEMA_VERSION}, and "
+        f"the schema {name} is at version {found}, this pulse needs {SCHEMA_VERSION}, and "
         f'role "{me.role}" may not upgrade it: {reason}; run pulse migrate as "{me.owner}" or a member of it'
     )
 
@@ -125,10 +137,11 @@ async def installed_version(connection: Connection[Record]) -> int:
         return 0
     found = int(row["version"])
     if is_development(found, row["release"]):
+        name = schema_in(connection)
         message = (
-            f"a development version of pulse, which was never released, made the schema pulse (as version {found}), "
-            "and nothing upgrades it: dump what you need of it, then DROP SCHEMA pulse CASCADE and run pulse migrate; "
-            "where PostgreSQL is embedded, move STATE_DIR/postgres away instead"
+            f"a development version of pulse, which was never released, made the schema {name} (as version {found}), "
+            f"and nothing upgrades it: dump what you need of it, then DROP SCHEMA {name} CASCADE and run "
+            "pulse migrate; where PostgreSQL is embedded, move STATE_DIR/postgres away instead"
         )
         raise SchemaError(message)
     if found > SCHEMA_VERSION:

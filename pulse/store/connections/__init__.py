@@ -3,6 +3,7 @@ Connections to PostgreSQL.
 
 - pool: a pool of connections whose statements never hang
 - pooler: detects poolers that give pulse no session of its own
-- session: a connection whose errors name their statement
+- rendering: renders SQL for a schema of another name than `pulse`
+- session: a connection to one schema, whose errors name their statement
 - usage: counts how many statements run, how long they take, and since when they fail
 """

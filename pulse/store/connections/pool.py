@@ -24,6 +24,7 @@ from asyncpg.connect_utils import SessionAttribute
 from pulse.common.dsn import as_url, hosts_of, redact_dsn
 from pulse.common.fair_queue import Turns
 from pulse.errors import ConfigError, StatementError, StatementTimeoutError, UnavailableError
+from pulse.security.schema_name import DEFAULT
 from pulse.store.connections.session import Session
 from pulse.store.connections.usage import Usage
 from pulse.store.failures import FAILURES, Failing, error_of, is_safe_after
@@ -73,15 +74,17 @@ REFUSED_SQLSTATES: Final = frozenset({"28000", "28P01", "3D000", "42501"})
 
 class Target(msgspec.Struct, frozen=True):
     """
-    Where to connect, and as which user.
+    Where to connect, as which user, and which schema is meant.
 
     Attributes:
         dsn: A libpq URL; several hosts are allowed, then the one that takes writes is chosen.
         application_name: The name in pg_stat_activity.
+        schema: Name of the schema that holds the queue.
     """
 
     dsn: str
     application_name: str
+    schema: str = DEFAULT
 
     @property
     def shown(self) -> str:
@@ -118,6 +121,7 @@ async def connect(
             )
     except (*FAILURES, ValueError) as error:
         raise _translated(error, target) from error
+    connection.schema = target.schema
     _keep_alive(connection)
     return connection
 
@@ -250,7 +254,7 @@ class Pool:
         try:
             return await self._admitted(self.target)
         except UnavailableError:
-            targets = [Target(dsn, self.target.application_name) for dsn in hosts_of(self.target.dsn)]
+            targets = [msgspec.structs.replace(self.target, dsn=dsn) for dsn in hosts_of(self.target.dsn)]
             if self._timelines.refused is None or len(targets) <= 1:
                 raise
             for target in targets:

@@ -1,4 +1,8 @@
-"""A connection whose errors name their statement, and that knows which statements succeed again; and a held commit."""
+"""
+A connection to one schema, whose errors name their statement, and that knows which statements succeed again.
+
+And a commit that is held.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 import asyncpg
 
+from pulse.security.schema_name import DEFAULT, quoted
+from pulse.store.connections.rendering import rendered
 from pulse.store.failures import FAILURES, UnreadableAnswerError
 from pulse.store.statements import name_of
 
@@ -37,33 +43,35 @@ class HeldCommit:
 
 class Session(_Connection):
     """
-    As asyncpg's.
+    As asyncpg's; statements are written for the schema ``pulse``, and sent for its own.
 
     Attributes:
         failing: The statements that the database refuses; a success removes one.
+        schema: Name of the schema.
     """
 
     failing: Failing | None = None
+    schema: str = DEFAULT
 
     async def execute(self, query: str, *args: Any, **options: Any) -> str:
         """As asyncpg's; an error knows its statement."""
         with self._named(query):
-            return await super().execute(query, *args, **options)
+            return await super().execute(rendered(query, self.schema), *args, **options)
 
     async def fetch(self, query: str, *args: Any, **options: Any) -> Any:  # noqa: ANN401 - as asyncpg has it
         """As asyncpg's; likewise."""
         with self._named(query):
-            return await super().fetch(query, *args, **options)
+            return await super().fetch(rendered(query, self.schema), *args, **options)
 
     async def fetchrow(self, query: str, *args: Any, **options: Any) -> Any:  # noqa: ANN401 - as asyncpg has it
         """As asyncpg's; likewise."""
         with self._named(query):
-            return await super().fetchrow(query, *args, **options)
+            return await super().fetchrow(rendered(query, self.schema), *args, **options)
 
     async def fetchval(self, query: str, *args: Any, **options: Any) -> Any:  # noqa: ANN401 - as asyncpg has it
         """As asyncpg's; likewise."""
         with self._named(query):
-            return await super().fetchval(query, *args, **options)
+            return await super().fetchval(rendered(query, self.schema), *args, **options)
 
     @contextlib.contextmanager
     def _named(self, query: str) -> Generator[None]:
@@ -80,3 +88,8 @@ class Session(_Connection):
             raise unreadable from error
         if self.failing is not None:
             self.failing.succeeded(query)
+
+
+def schema_in(connection: _Connection) -> str:
+    """The schema of *connection*, as SQL has it; any other than a ``Session`` has the default one."""
+    return quoted(getattr(connection, "schema", DEFAULT))  # isinstance says yes to any connection of asyncpg

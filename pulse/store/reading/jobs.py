@@ -242,11 +242,12 @@ class JobReader:
             return to_us(await connection.fetchval(STATEMENTS["server_now"].sql, column=1))
 
     async def database(self) -> Row:
-        """``{"ok": true, "dsn", "server_version"}``; raises UnavailableError when it is not there."""
+        """``{"ok": true, "dsn", "schema", "server_version"}``; raises UnavailableError when it is not there."""
         async with self._pool.connection(deadline_s=DATABASE_DEADLINE_S) as connection:
             row = await connection.fetchrow(STATEMENTS["server_now"].sql)
         target = self._pool.target
-        return {"ok": True, "dsn": target.shown, "server_version": row["server_version"] if row else None}
+        version = row["server_version"] if row else None
+        return {"ok": True, "dsn": target.shown, "schema": target.schema, "server_version": version}
 
 
 async def _legible(connection: Connection[Record], identity: UUID) -> Row | None:

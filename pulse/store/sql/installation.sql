@@ -43,6 +43,13 @@ SELECT set_config('lock_timeout', $1, true), set_config('statement_timeout', $2,
 SELECT to_regclass('pulse.schema_version') IS NOT NULL AS is_there;
 
 
+-- name: schema_foreign :one
+-- What:    a table, view or sequence in the schema, before pulse is installed there.   Args: none.   Guard: none: reads.
+-- Returns: name; nothing: the schema is empty, or not there.
+SELECT c.relname::text AS name FROM pg_class c WHERE c.relnamespace = to_regnamespace('pulse') AND c.relkind IN ('r', 'p', 'v', 'm', 'S', 'f')
+ORDER BY c.relname LIMIT 1;
+
+
 -- name: schema_standing :one
 -- What:    the connected role, the owner of the schema, and whether it has the roles of `pulse migrate --roles`.
 -- Args:    none.   Guard: none: reads.

@@ -27,6 +27,7 @@ from pulse.common.json_text import JsonValue
 from pulse.logs import LOGGED
 from pulse.protocol import Assignment
 from pulse.security.codec import BY, Codec, UnreadableError, seal, unseal
+from pulse.security.schema_name import DEFAULT
 from pulse.worker.execution.late_endings import note_late
 from pulse.worker.execution.previous import previous_from
 
@@ -239,7 +240,11 @@ class Attempt(HandlerCall):
         return self.fence is not None and self.fence.phase == "completed"
 
     def fence_for(
-        self, worker: str, told: Callable[[Attempt, FencePhase], None], holds: Callable[[], bool] | None = None
+        self,
+        worker: str,
+        told: Callable[[Attempt, FencePhase], None],
+        holds: Callable[[], bool] | None = None,
+        schema: str = DEFAULT,
     ) -> AttemptFence:
         """
         The fence for its transactions, made when it is first wanted.
@@ -248,9 +253,10 @@ class Attempt(HandlerCall):
             worker: Identity of the worker.
             told: Called with each new phase.
             holds: Whether it holds its job, where no database knows; see ``AttemptFence``.
+            schema: The schema that has the job.
         """
         if self.fence is None:
-            self.fence = AttemptFence(worker, lambda: self.progress, partial(told, self), holds=holds)
+            self.fence = AttemptFence(worker, lambda: self.progress, partial(told, self), holds=holds, schema=schema)
         return self.fence
 
     def fenced_apart(self, phase: FencePhase) -> None:

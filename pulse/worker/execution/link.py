@@ -23,6 +23,11 @@ class AttemptOwner(Protocol):
         """Identity of this worker by the server; None: the server does not tell."""
         ...
 
+    @property
+    def schema(self) -> str:
+        """The schema of the database in which the server has the jobs."""
+        ...
+
     def lease_lost(self, attempt: Attempt) -> bool:
         """Whether the attempt no longer holds its job, or its lease has passed unanswered."""
         ...
@@ -66,7 +71,9 @@ class AttemptLink:
     @property
     def fence(self) -> AttemptFence | None:
         """The fence of this attempt, made when it is first wanted; None: the server has not named this worker."""
-        return None if self.worker is None else self._attempt.fence_for(self.worker, self._owner.fenced)
+        if self.worker is None:
+            return None
+        return self._attempt.fence_for(self.worker, self._owner.fenced, schema=self._owner.schema)
 
     @property
     def lease_lost(self) -> bool:

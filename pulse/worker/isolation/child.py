@@ -29,6 +29,7 @@ from pulse.app.outcome import Outcome
 from pulse.app.tracing import for_cell
 from pulse.app.transactions.fence import FencePhase
 from pulse.app.workflows.receipt import Receipt
+from pulse.security.schema_name import DEFAULT
 from pulse.system import log_sink, processes
 from pulse.worker.execution import stacks
 from pulse.worker.execution.attempt import HUNG, Attempt, Phase, arguments_for
@@ -117,6 +118,7 @@ class CellProcess:
         self._receipts: dict[int, Receipt] = {}  # of checkpoints that the server may not have yet
         self._lease_lost = False
         self.identity: str | None = None
+        self.schema = DEFAULT
         self._tracing = for_cell()
         self._lives_on = False  # for what the app wants called at the end
 
@@ -125,7 +127,7 @@ class CellProcess:
         (work, *orders) = self._receive_first()
         if not isinstance(work, CellJob):
             raise TypeError(f"the first message is no work: {work!r:.100}")
-        self.identity = work.worker
+        self.identity, self.schema = work.worker, work.schema
         handler = limited(self._app.handlers[work.job.name], self._stack_fd)
         attempt = self._attempt = Attempt(work.job, handler, time.monotonic())
         attempt.phase = Phase.STARTED

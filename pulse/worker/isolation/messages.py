@@ -15,6 +15,7 @@ from pulse.app.outcome import OutcomeName
 from pulse.app.transactions.fence import FencePhase
 from pulse.app.workflows.receipt import Kept
 from pulse.protocol import Assignment
+from pulse.security.schema_name import DEFAULT
 from pulse.worker.execution.attempt import StopReason
 
 __all__ = [
@@ -96,10 +97,11 @@ class CellEnded(_Message, frozen=True, tag="Ended"):
 
 
 class CellJob(_Message, frozen=True, tag="Work"):
-    """To a cell, first: the job, and the identity of the worker."""
+    """To a cell, first: the job, the identity of the worker, and the schema that has the job."""
 
     job: Assignment
     worker: str | None = None
+    schema: str = DEFAULT
 
 
 class Interrupt(_Message, frozen=True):

@@ -195,7 +195,7 @@ class CellRun:
     async def _begin(self) -> None:
         job = self.attempt.job
         job = job if self._span is None else with_parent(job, self._span)
-        await self._send(frame(CellJob(job, self._owner.identity)))
+        await self._send(frame(CellJob(job, self._owner.identity, self._owner.schema)))
         with anyio.move_on_after(BEGIN_S):
             await self._began.wait()
         if not self._began.is_set():

@@ -78,6 +78,8 @@ class Wait:
 class Worker:
     """One handler process, which serves the handlers *names*."""
 
+    schema = "pulse"
+
     def __init__(
         self, world: World, process: Process, name: str, names: Sequence[str], concurrency: int, parent: Parent | None
     ) -> None:

@@ -30,7 +30,7 @@ _CATALOGUE: Final = """
     WHERE relnamespace = 'pulse'::regnamespace
     UNION ALL SELECT pg_get_functiondef(oid) FROM pg_proc WHERE pronamespace = 'pulse'::regnamespace
     UNION ALL SELECT pg_get_triggerdef(oid) FROM pg_trigger
-    WHERE tgrelid::regclass::text LIKE 'pulse.%' AND NOT tgisinternal
+    WHERE tgrelid IN (SELECT oid FROM pg_class WHERE relnamespace = 'pulse'::regnamespace) AND NOT tgisinternal
     UNION ALL SELECT to_jsonb(v)::text FROM pulse.schema_version v
     ORDER BY line
 """

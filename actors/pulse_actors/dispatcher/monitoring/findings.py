@@ -67,7 +67,8 @@ class Findings:
                     self._answers[question] = time.monotonic(), rows
             self._looked_s = time.monotonic()
             known = {question: rows for question, (at_s, rows) in self._answers.items() if not self._is_old(at_s)}
-            self._found = judge(known, CheckContext(expected=self._expected, served=self._served()))
+            context = CheckContext(expected=self._expected, served=self._served(), schema=self._store.schema)
+            self._found = judge(known, context)
             looked, self._looked = self._looked, anyio.Event()
             looked.set()
             await anyio.sleep(pause_s(self._looked_s - began_s))

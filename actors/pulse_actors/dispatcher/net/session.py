@@ -197,6 +197,7 @@ class PeerSession:
             "heartbeat_s": server.heartbeat_s,
             "lease_s": server.lease_s,
             "max_frame_bytes": protocol.MAX_FRAME_BYTES,
+            "schema": server.schema,
         }
 
     async def _greet_worker(self, hello: Hello, request: int | None) -> None:

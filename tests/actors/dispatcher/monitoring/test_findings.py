@@ -38,6 +38,8 @@ def test_each_check_that_all_tools_tell_of_is_looked_at() -> None:
 
 
 class Asked:
+    schema = "pulse"
+
     def __init__(self) -> None:
         self.count = 0
         self.gate = anyio.Event()

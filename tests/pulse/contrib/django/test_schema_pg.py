@@ -16,8 +16,10 @@ import tests.pulse.sql.connections  # noqa: F401 - it sets Django up, which the 
 # isort: split
 import pulse.contrib.django
 from pulse.contrib.django.schema import install
+from pulse.errors import SchemaError
 from pulse.store.admin.schema import ensure_schema
 from tests.pulse.sql.connections import peer
+from tests.support.hostile import HOSTILE, session_in
 from tests.support.servers.postgres import Postgres
 
 pytestmark = [pytest.mark.postgres, pytest.mark.anyio]
@@ -62,6 +64,24 @@ async def test_it_installs_the_schema_once(empty_dsn: str) -> None:
         assert await ensure_schema(connection, install=False) > 0
     finally:
         await connection.close(timeout=5)
+
+
+async def test_a_schema_of_another_name(empty_dsn: str) -> None:
+    """It is installed there, once, whatever its name is; one with tables of somebody else is left as it is."""
+    async with peer("Django", empty_dsn) as mine:
+        with override_settings(PULSE={"SCHEMA": HOSTILE}):
+            for _ in range(2):
+                assert migrate(mine.connection)[-1] is False  # there is none that is called pulse
+            pulse.contrib.django.submit("kept")
+        await mine.execute("CREATE SCHEMA shop; CREATE TABLE shop.orders ()")
+        with (
+            override_settings(PULSE={"SCHEMA": "shop"}),
+            pytest.raises(SchemaError, match=r'^the schema "shop" is not empty \(it has orders\)'),
+        ):
+            migrate(mine.connection)
+    async with session_in(empty_dsn, HOSTILE) as sql:
+        assert await sql.fetchval("SELECT name FROM pulse.jobs") == "kept"
+        assert await ensure_schema(sql, install=False) > 0
 
 
 @pytest.mark.parametrize("more", [{"alias": "replica"}, {"vendor": "sqlite"}])

@@ -154,8 +154,8 @@ async def test_waiting_for_a_migration_ends(empty_dsn: str, monkeypatch: Patch) 
 
 async def test_an_install_is_whole_or_nothing(empty_dsn: str) -> None:
     connection = await asyncpg.connect(empty_dsn)
-    await connection.execute("CREATE SCHEMA pulse; CREATE TABLE pulse.hosts ()")
-    with pytest.raises(asyncpg.DuplicateTableError, match='relation "hosts" already exists'):
+    await connection.execute("CREATE SCHEMA pulse; CREATE TYPE pulse.hosts AS ENUM ()")
+    with pytest.raises(asyncpg.DuplicateObjectError, match='type "hosts" already exists'):
         await ensure_schema(connection)
     assert await connection.fetchval("SELECT to_regclass('pulse.jobs')") is None
     await connection.close(timeout=5)

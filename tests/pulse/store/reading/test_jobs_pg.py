@@ -125,6 +125,7 @@ async def test_the_database(store: Store, connection: Sql) -> None:
     assert told == {
         "ok": True,
         "dsn": store.query.target.shown,
+        "schema": "pulse",
         "server_version": await connection.fetchval("SHOW server_version"),
     }
 

@@ -14,6 +14,7 @@ from anyio.lowlevel import checkpoint
 from pulse.common.dsn import database_of
 from pulse.errors import UnavailableError
 from pulse.store.connections.pool import Pool, Target
+from pulse.store.connections.session import schema_in
 from pulse.store.recovery.timelines import ServerTimeline, Timelines
 from pulse.store.store import Store
 from pulse_actors.shared.epoch_memory import MemoryFile
@@ -27,8 +28,8 @@ class Pools:
         self.dsn = dsn
         self.made: list[Pool] = []
 
-    def of(self, timelines: Timelines, dsn: str | None = None) -> Pool:
-        self.made.append(Pool(Target(dsn or self.dsn, "t"), size=1, timelines=timelines))
+    def of(self, timelines: Timelines, dsn: str | None = None, schema: str = "pulse") -> Pool:
+        self.made.append(Pool(Target(dsn or self.dsn, "t", schema), size=1, timelines=timelines))
         return self.made[-1]
 
 
@@ -88,7 +89,7 @@ async def test_idle_connections_to_an_older_timeline(pools: Pools, connection: S
 
 
 async def test_other_hosts_are_tried(pools: Pools, connection: Sql, monkeypatch: Patch) -> None:
-    """Where the first that takes writes is too old, the others, each by itself."""
+    """Where the first that takes writes is too old, the others, each by itself; the schema that is meant stays."""
     dsn = pools.dsn
     query = parse_qs(urlsplit(dsn).query)
     place = f"{query['host'][0]}", query["port"][0]
@@ -102,5 +103,6 @@ async def test_other_hosts_are_tried(pools: Pools, connection: Sql, monkeypatch:
         return ServerTimeline("another", 1) if len(asked) == 3 else await admit(connection, shown, writable=writable)
 
     monkeypatch.setattr(timelines, "admit", second_is_newer)
-    await pools.of(timelines, several).open()
+    async with pools.of(timelines, several, "orders").connection() as found:
+        assert schema_in(found) == '"orders"'
     assert ["," in one for one in asked] == [True, False, False]

@@ -25,6 +25,7 @@ Jobs = list[pulse.BatchJob[Any]]
 
 class Office:
     identity = "me"
+    schema = "pulse"
 
     def __init__(self) -> None:
         self.endings: dict[int, Outcome] = {}

@@ -36,6 +36,7 @@ class Office:
     """The owner of a runner, for one attempt at a time."""
 
     identity = None
+    schema = "pulse"
 
     def __init__(self) -> None:
         self.over = anyio.Event()

@@ -33,6 +33,7 @@ def anyio_backend() -> str:
 
 class Office:
     identity = None
+    schema = "pulse"
 
     def __init__(self) -> None:
         self.endings: list[Outcome] = []

@@ -55,6 +55,7 @@ def anyio_backend(request: pytest.FixtureRequest) -> str:
 
 class Office:
     identity = "w"
+    schema = "pulse"
 
     def __init__(self) -> None:
         self.said: list[object] = []
