@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import socket
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Final
 
 import pytest
@@ -117,6 +117,29 @@ async def test_keepalive(distant: Pool) -> None:
         options = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT, socket.TCP_USER_TIMEOUT)
         assert found.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
         assert [found.getsockopt(socket.IPPROTO_TCP, option) for option in options] == [5, 2, 3, 3000]
+
+
+@pytest.mark.parametrize(
+    ("is_distant", "limits", "count"), [(True, SERVER_SETTINGS, 4), (True, {}, 0), (False, SERVER_SETTINGS, 0)]
+)
+async def test_the_server_looks_for_the_client_too(
+    dsn: str, proxy: Proxy, is_distant: bool, limits: Mapping[str, str], count: int
+) -> None:
+    """Where it is on another machine; and not where a pooler is only looked at."""
+    session = await connect(Target(through(dsn, proxy.port) if is_distant else dsn, "test"), {}, limits=limits)
+    asked = "SELECT count(*) FROM pg_settings WHERE name ~ '^tcp_(keepalives_|user_timeout)' AND source = 'session'"
+    assert await session.fetchval(asked) == count
+    await session.close()
+
+
+async def test_a_connection_whose_server_cannot_be_asked_to_look_is_given_up(
+    dsn: str, proxy: Proxy, connection: Sql, monkeypatch: Patch
+) -> None:
+    monkeypatch.setattr(pool_module, "TCP_LIMITS", "SET tcp_user_timeout = 'never'")
+    with pytest.raises(UnavailableError, match="does not answer"):
+        await connect(Target(through(dsn, proxy.port), "given up"), {})
+    nobody = "SELECT NOT EXISTS (SELECT FROM pg_stat_activity WHERE application_name = 'given up')"
+    await until_async(lambda: connection.fetchval(nobody), "its session ends")
 
 
 async def test_a_statement_that_takes_too_long(pool: Pool) -> None:
