@@ -27,12 +27,14 @@ class HostFault(Fault):
 
     Attributes:
         ended_s: The attempts of the host are ended, since nobody hears of it, within so many seconds; 0: it keeps them.
+        forgotten: PostgreSQL hears nothing of it, and ends its sessions.
         fences: It lives, and has to see for itself that its leases have passed.
     """
 
     held_s: ClassVar = (8.0, 10.0)  # longer than a lease, a sweep, and the longest that a batch waits
     bar_s = 15.0
     ended_s: ClassVar[float] = 0.0
+    forgotten: ClassVar[bool] = False
     fences: ClassVar[bool] = False
     of_remotes: ClassVar[bool] = False
     site: Cluster
@@ -59,7 +61,7 @@ class HostDies(HostFault):
     """Its power fails; after a while it is back, under its old name."""
 
     row, name = 101, "host-dies"
-    kills = True
+    kills = forgotten = True
     ended_s = ENDED_S
     bar_s = 30.0
 
@@ -87,7 +89,8 @@ class CutFromDatabase(HostFault):
     """All others reach it, its remote workers too."""
 
     row, name = 103, "cut-from-database"
-    ended_s, fences = ENDED_S, True
+    forgotten = fences = True
+    ended_s = ENDED_S
 
     def inject(self) -> None:
         self.site.wire.set(self.victim.name, Link(apart=(DATABASE,)))
@@ -95,7 +98,8 @@ class CutFromDatabase(HostFault):
 
 class CutOff(HostFault):
     row, name = 104, "cut-off"
-    ended_s, fences = ENDED_S, True
+    forgotten = fences = True
+    ended_s = ENDED_S
 
     def inject(self) -> None:
         self.site.wire.cut(self.victim.name)
@@ -109,7 +113,8 @@ class Deaf(HostFault):
     """
 
     row, name = 105, "deaf"
-    ended_s, fences = ENDED_S + LEASE_S, True
+    forgotten = fences = True
+    ended_s = ENDED_S + LEASE_S
 
     def inject(self) -> None:
         self.site.wire.set(self.victim.name, Link(deaf=True))
@@ -119,7 +124,8 @@ class Mute(HostFault):
     """It hears everything, and nothing that it sends gets through."""
 
     row, name = 106, "mute"
-    ended_s, fences = ENDED_S, True
+    forgotten = fences = True
+    ended_s = ENDED_S
 
     def inject(self) -> None:
         self.site.wire.set(self.victim.name, Link(mute=True))
@@ -129,7 +135,8 @@ class RemoteCutOff(HostFault):
     """The same of a host with remote workers, whose server only misses their heartbeats."""
 
     row, name = 107, "remote-cut-off"
-    ended_s, fences, of_remotes = ENDED_S, True, True
+    fences = of_remotes = True
+    ended_s = ENDED_S
 
     def inject(self) -> None:
         self.site.wire.cut(self.victim.name)

@@ -23,6 +23,7 @@ MIX: Final = {**BRIEF, "long": 6, "gathered": 20}
 RATE: Final = 3.0  # jobs a second of each host: two cores run sixty processes
 HOLDS: Final = 16  # until each host runs one while it is struck: other hosts may take them
 HELD_S: Final = 0.3  # what has begun by then was on its way when the lease ended
+FORGOTTEN_S: Final = 20.0  # TCP gives up after some ten
 WHOLE_S: Final = 60.0
 DRAIN_S: Final = 60.0
 
@@ -81,6 +82,8 @@ class Ordeal:
             if fault.fences:
                 wrong += self._fenced(struck, (began_s, healed_s), said)
             whole_s = self._recover(healed_s)
+            if fault.forgotten:
+                wrong += self._forgotten(fault.victim, began_s)
             for one in struck:
                 site.dark_s[one.name].append((began_s, time.monotonic()))
         for load in self.loads:
@@ -136,6 +139,18 @@ class Ordeal:
                 yield f"{one.name} started {len(late)} jobs without leases, the first {after_s:.1f} s after the cut"
             if one.name in ran and one.said("leases_passed") == said[one.name]:
                 yield f"{one.name} did not say that its leases have passed"
+
+    def _forgotten(self, victim: Host | Remote, since_s: float) -> Iterator[str]:
+        """PostgreSQL has no session any more that it had when it was struck."""
+        address = victim.machine.address
+
+        def left() -> int:
+            return self.site.sessions(address, time.monotonic() - since_s)
+
+        with contextlib.suppress(AssertionError):
+            until(lambda: not left(), "", FORGOTTEN_S)
+        if count := left():
+            yield f"PostgreSQL still has {count} sessions of {victim.name} from before, {FORGOTTEN_S:.0f} s later"
 
     def _running_at(self, from_s: float, until_s: float) -> list[Line]:
         """The starts of handlers that ran all that time."""
