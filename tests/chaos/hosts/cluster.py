@@ -197,7 +197,7 @@ class Cluster(Site):
         return [struck, *(one for one in self.remotes if one.server is struck)]
 
     def running(self, hostname: str | None = None) -> set[Pair]:
-        """The attempts that run by the database, or those of them that workers of this host name hold."""
+        """The attempts that run by the database, of all hosts or of those with this name."""
         head = "" if hostname is None else f"{hostname}-"
         return {(UUID(str(job)), attempt) for job, attempt, name in self.sql.rows(_HELD) if name.startswith(head)}
 

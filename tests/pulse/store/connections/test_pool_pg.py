@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from typing import Final
 
 import pytest
@@ -108,38 +107,6 @@ async def test_connecting_has_a_deadline_of_its_own(dsn: str, proxy: Proxy, monk
     with pytest.raises(UnavailableError, match="does not answer"):
         await connect(Target(through(dsn, proxy.port), "late"), {})
     assert time.monotonic() - began_s < PROMPT_S
-
-
-async def test_keepalive(distant: Pool) -> None:
-    """A TCP connection asks whether its other end lives, and gives up what is not acknowledged within 3 s."""
-    async with distant.connection() as connection:
-        found: socket.socket = connection._transport.get_extra_info("socket")  # type: ignore[attr-defined]
-        options = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT, socket.TCP_USER_TIMEOUT)
-        assert found.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
-        assert [found.getsockopt(socket.IPPROTO_TCP, option) for option in options] == [5, 2, 3, 3000]
-
-
-@pytest.mark.parametrize(
-    ("is_distant", "limits", "count"), [(True, SERVER_SETTINGS, 4), (True, {}, 0), (False, SERVER_SETTINGS, 0)]
-)
-async def test_the_server_looks_for_the_client_too(
-    dsn: str, proxy: Proxy, is_distant: bool, limits: Mapping[str, str], count: int
-) -> None:
-    """Where it is on another machine; and not where a pooler is only looked at."""
-    session = await connect(Target(through(dsn, proxy.port) if is_distant else dsn, "test"), {}, limits=limits)
-    asked = "SELECT count(*) FROM pg_settings WHERE name ~ '^tcp_(keepalives_|user_timeout)' AND source = 'session'"
-    assert await session.fetchval(asked) == count
-    await session.close()
-
-
-async def test_a_connection_whose_server_cannot_be_asked_to_look_is_given_up(
-    dsn: str, proxy: Proxy, connection: Sql, monkeypatch: Patch
-) -> None:
-    monkeypatch.setattr(pool_module, "TCP_LIMITS", "SET tcp_user_timeout = 'never'")
-    with pytest.raises(UnavailableError, match="does not answer"):
-        await connect(Target(through(dsn, proxy.port), "given up"), {})
-    nobody = "SELECT NOT EXISTS (SELECT FROM pg_stat_activity WHERE application_name = 'given up')"
-    await until_async(lambda: connection.fetchval(nobody), "its session ends")
 
 
 async def test_a_statement_that_takes_too_long(pool: Pool) -> None:
