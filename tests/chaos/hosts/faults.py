@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar, Final
 
 from tests.chaos.faults.fault import Fault
-from tests.chaos.hosts.cluster import DATABASE, LEASE_S, SWEEP_S, TWIN, Cluster, Host, Remote
+from tests.chaos.hosts.cluster import DATABASE, LEASE_S, START_S, SWEEP_S, TWIN, Cluster, Host, Remote
 from tests.chaos.hosts.machine import why_no_clock
 from tests.chaos.hosts.wire import Link
 from tests.support.waiting import until
@@ -193,7 +193,7 @@ class Clock(HostFault):
         ahead_s = self.rng.choice([-HOUR_S, HOUR_S])
         self._restart(ahead_s)
         assert isinstance(self.victim, Host)
-        until(self.victim.is_whole, "the host works with its clock", self.bar_s)
+        until(self.victim.is_whole, "the host works with its clock", START_S)
         told = self.victim.clock_s() - time.time()
         if abs(told - ahead_s) > MINUTE_S:
             self.gave_up = f"its clock is {told:.0f} s ahead"
@@ -226,7 +226,7 @@ class Twin(HostFault):
         self._twin = self.site.builder.host(TWIN + self.site.strikes, nature)
         self.site.take_in(self._twin)
         self._twin.spawn()
-        until(self._twin.is_whole, "the twin works", self.bar_s)
+        until(self._twin.is_whole, "the twin works", START_S)
         if self.site.lives() <= lives:
             self.gave_up = "its twin has another name"
 
