@@ -48,9 +48,7 @@ DATABASE_NUMBER: Final = 1  # the last number of its address
 FIRST_HOST, FIRST_REMOTE, TWIN = 11, 21, 31
 _HBA: Final = f"host all all {NETWORK}.0/24 trust\n"  # nobody but the namespaces of this test gets there
 _POSTGRES: Final = {"fsync": "off", "max_connections": "200", "listen_addresses": "*"}
-_SESSIONS: Final = """
-    SELECT count(*) FROM pg_stat_activity
-    WHERE client_addr = $1::text::inet AND backend_start < clock_timestamp() - $2::float8 * interval '1 second'"""
+_PORTS: Final = "SELECT client_port FROM pg_stat_activity WHERE client_addr = $1::text::inet"
 _LIVES: Final = "SELECT count(*) - count(DISTINCT host) FROM pulse.hosts"
 _HELD: Final = """
     SELECT id, attempts, split_part(locked_by, '/', CASE WHEN locked_by LIKE 'tcp:%' THEN 3 ELSE 5 END)
@@ -201,9 +199,10 @@ class Cluster(Site):
         head = "" if hostname is None else f"{hostname}-"
         return {(UUID(str(job)), attempt) for job, attempt, name in self.sql.rows(_HELD) if name.startswith(head)}
 
-    def sessions(self, address: str, older_than_s: float) -> int:
-        """How many sessions PostgreSQL has for that address which began so long ago."""
-        return int(str(self.sql.value(_SESSIONS, address, older_than_s)))
+    def orphans(self, machine: Machine) -> int:
+        """How many sessions PostgreSQL has of that host which the host has not."""
+        ports = {row["client_port"] for row in self.sql.rows(_PORTS, machine.address)}
+        return len(ports - machine.ports_to(POSTGRES_PORT))
 
     def lives(self) -> int:
         """How often a host was started whose name the database had already."""

@@ -27,7 +27,7 @@ class HostFault(Fault):
 
     Attributes:
         ended_s: The attempts of the host are ended, since nobody hears of it, within so many seconds; 0: it keeps them.
-        forgotten: PostgreSQL hears nothing of it, and ends its sessions.
+        forgotten: PostgreSQL hears nothing of it, and ends the sessions that it gives up.
         fences: It lives, and has to see for itself that its leases have passed.
     """
 

@@ -23,6 +23,7 @@ from tests.support.servers.containers import ENDS_S, Container
 NETWORK: Final = "10.77.0"  # of the namespaces alone: no way leads out of them
 _LIBRARIES: Final = Path("/usr/lib")
 _LIBRARY: Final = "*/faketime/libfaketimeMT.so.1"
+_ESTABLISHED: Final = "01"  # in /proc/net/tcp
 # The network is there when the line has been read: the wire makes the device.
 _BOOT: Final = """
 set -e
@@ -100,6 +101,13 @@ class Machine:
     def runs(self) -> bool:
         return self.container is not None and self.container.process.poll() is None
 
+    def ports_to(self, port: int) -> set[int]:
+        """The local ports of its connections to *port*, by its kernel."""
+        assert self.container is not None
+        _, *lines = Path(f"/proc/{self.container.init}/net/tcp").read_text("ascii").splitlines()
+        rows = [line.split()[1:4] for line in lines]
+        return {_port_of(here) for here, there, state in rows if state == _ESTABLISHED and _port_of(there) == port}
+
     def die(self) -> None:
         """Without a word: what it sends at its end does not get through."""
         if self.container is not None:
@@ -107,6 +115,10 @@ class Machine:
                 self._wire.cut(self.name)
             finally:
                 self.container.end()
+
+
+def _port_of(address: str) -> int:
+    return int(address.partition(":")[2], 16)
 
 
 def set_address(pid: int, number: int) -> None:

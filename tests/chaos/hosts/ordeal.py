@@ -13,6 +13,7 @@ import pulse
 from pulse.common.ids import uuid7
 from tests.chaos.hosts.cluster import LEASE_S, Cluster, Host, Remote
 from tests.chaos.hosts.faults import HostFault
+from tests.chaos.hosts.machine import Machine
 from tests.chaos.load.ledger import Line
 from tests.chaos.load.load import BRIEF, Load, Shape
 from tests.chaos.site import CLIENT_S, Report
@@ -83,7 +84,7 @@ class Ordeal:
                 wrong += self._fenced(struck, (began_s, healed_s), said)
             whole_s = self._recover(healed_s)
             if fault.forgotten:
-                wrong += self._forgotten(fault.victim, began_s)
+                wrong += self._forgotten(fault.victim.machine)
             for one in struck:
                 site.dark_s[one.name].append((began_s, time.monotonic()))
         for load in self.loads:
@@ -140,17 +141,12 @@ class Ordeal:
             if one.name in ran and one.said("leases_passed") == said[one.name]:
                 yield f"{one.name} did not say that its leases have passed"
 
-    def _forgotten(self, victim: Host | Remote, since_s: float) -> Iterator[str]:
-        """PostgreSQL has no session any more that it had when it was struck."""
-        address = victim.machine.address
-
-        def left() -> int:
-            return self.site.sessions(address, time.monotonic() - since_s)
-
+    def _forgotten(self, machine: Machine) -> Iterator[str]:
+        """PostgreSQL has no session any more whose host has none."""
         with contextlib.suppress(AssertionError):
-            until(lambda: not left(), "", FORGOTTEN_S)
-        if count := left():
-            yield f"PostgreSQL still has {count} sessions of {victim.name} from before, {FORGOTTEN_S:.0f} s later"
+            until(lambda: not self.site.orphans(machine), "", FORGOTTEN_S)
+        if count := self.site.orphans(machine):
+            yield f"PostgreSQL still has {count} sessions that {machine.name} has not, {FORGOTTEN_S:.0f} s later"
 
     def _running_at(self, from_s: float, until_s: float) -> list[Line]:
         """The starts of handlers that ran all that time."""
