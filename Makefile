@@ -7,7 +7,7 @@ NOTHING := { status=$$?; [ $$status != 5 ] || echo "no test was collected, so no
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help man setup demo test test-rest test-both test-whole docs lint fmt generate typecheck bench bench-harness bench-peers chaos chaos-short fuzz model simulation simulation-test mutants test-systemd lock audit sbom dist clean
+.PHONY: help man setup demo test test-rest test-both test-whole docs lint fmt generate typecheck bench bench-harness bench-peers chaos chaos-short hosts fuzz model simulation simulation-test mutants test-systemd lock audit sbom dist clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -68,6 +68,9 @@ chaos: setup ## break a system at random for half an hour (ARGS="--seed N --dura
 
 chaos-short: setup ## one fault after the other, each with its bar (4 minutes)
 	@PULSE_TEST_WHOLE=1 $(PY) -m pytest -m chaos tests/chaos $(ARGS)
+
+hosts: setup ## five hosts as network namespaces, of which one after the other dies or is cut off (as root, 6 minutes; ARGS="--seed N --faults cut-off,twin"; docs/chaos.md)
+	@$(PY) -m tests.chaos.hosts $(ARGS)
 
 fuzz: setup ## a million frames, right and wrong, against a system at work (ARGS="--frames N --seed N --json FILE"; docs/fuzzing.md)
 	@$(PY) -m tests.fuzz $(ARGS)

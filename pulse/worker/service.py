@@ -187,6 +187,17 @@ class Service:
 
     # Called by the connection.
 
+    def about_to_start(self) -> None:
+        """Attempts may be taken to be started: without leases they may run elsewhere, and are given back."""
+        if self._is_late(now_s := time.monotonic()):
+            given_back = self._ledger.give_back_lapsed(now_s, self._confirmed_s)
+            if given_back:
+                self._log.warning("leases_passed", given_back=given_back, running=self._ledger.running)
+
+    def _is_late(self, now_s: float) -> bool:
+        """Whether no heartbeat was answered for a lease."""
+        return bool(self._lease_s) and now_s > self._confirmed_s + self._lease_s
+
     def start(self, attempts: list[Attempt]) -> None:
         """Call these handlers: the server has their names."""
         for attempt in attempts:
@@ -354,8 +365,10 @@ class Service:
         late = False
         while True:
             await anyio.sleep((self._lease_s or 1.0) / LEASE_LOOKS)
-            was_late, late = late, bool(self._lease_s) and time.monotonic() > self._confirmed_s + self._lease_s
-            self._lease_passed = late and was_late
+            was_late, late = late, self._is_late(time.monotonic())
+            had_passed, self._lease_passed = self._lease_passed, late and was_late
+            if self._lease_passed and not had_passed and self._ledger.running:
+                self._log.warning("leases_passed", given_back=0, running=self._ledger.running)
             self._cells.look_at_leases()
 
     async def _watch_waker(self) -> None:

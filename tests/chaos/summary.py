@@ -19,6 +19,7 @@ class Summary:
     What a run found.
 
     Attributes:
+        catalogue: The faults that there are, by name.
         counts: What the ledgers say, of all epochs together.
         duplicates: Reap -> how many jobs were done again because of it.
         recoveries_s: Fault -> seconds until the system was whole and completed a job.
@@ -38,6 +39,7 @@ class Summary:
     left_out: dict[str, str] = field(default_factory=dict)
     gave_up: int = 0
     wrong: list[str] = field(default_factory=list)
+    catalogue: Mapping[str, type[Fault]] = field(default_factory=lambda: FAULTS)
 
     def count(self, faults: Sequence[Fault], took_s: float) -> None:
         """Note what became of *faults* that struck together; *took_s*: until the system completed a job."""
@@ -63,7 +65,7 @@ class Summary:
             yield f"{'  done again after ' + reap:<{_WIDTH}}{count:>10,}"
         yield ""
         yield f"{'row  fault':<{_WIDTH + 5}}{'times':>6}{'p50':>9}{'p99':>9}{'max':>9}{'bar':>7}  over"
-        for name, kind in FAULTS.items():
+        for name, kind in self.catalogue.items():
             took_s = sorted(self.recoveries_s.get(name, ()))
             if took_s:
                 figures = "".join(f"{quantile(took_s, q):>7.2f} s" for q in (0.5, 0.99, 1.0))

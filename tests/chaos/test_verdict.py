@@ -150,6 +150,7 @@ def test_slots_of_groups(groups: str) -> None:
     ("I17", LINES, changed(A=Row("COMPLETED", 1, "a", told_by=2))),
     ("I18", [*LINES, line("overlap", B, 2, 3, other=8)], DATABASE),
     ("I18", [*LINES, line("end", B, 1, 3.5, how="ok")], DATABASE),
+    ("no attempt starts", *two({}, *run(A, 1, 5, 6), *run(A, 2, 3, 4), *run(B, 1, 1, 2), outcome="lease_expired")),
     ("each end in", LINES, told({(C, 1): "retry"})),
     ("each end in", LINES, told({(B, 1): "error"})),
     ("each end in", [*LINES, *run(A, 2, 5, 6)], again("error")),
@@ -166,6 +167,38 @@ def test_a_violation_is_noticed(rule: str, lines: list[Line], database: Database
     found = judge(lines, database)
     assert [one for one in found.wrong if one.startswith(rule)], found.wrong
     assert not found.is_good
+
+
+def on_two_hosts(*, outcome: str = "lease_expired", hosts: str = "xy", dark: str = "x") -> tuple[list[Line], Database]:
+    """A ran on one host, and before it had ended there on another one; hosts that were cut off then."""
+    attempts = (run(A, 1, 1, 5), run(A, 2, 3, 4))
+    runs = [replace(one, host=host) for host, some in zip(hosts, attempts, strict=True) for one in some]
+    lines, database = two({}, *runs, *run(B, 1, 1, 2), outcome=outcome)
+    return lines, replace(database, dark_s={host: [(2.0, 3.5)] for host in dark})
+
+
+def test_a_host_that_is_cut_off_may_still_run_a_job() -> None:
+    found = judge(*on_two_hosts())
+    assert found.wrong == {}
+    assert found.counts["overlaps"] == 1
+
+
+@pytest.mark.parametrize("other", [{"outcome": "error"}, {"hosts": "xx"}, {"dark": ""}, {"dark": "y"}])
+def test_nothing_else_excuses_an_overlap(other: dict[str, str]) -> None:
+    assert [one for one in judge(*on_two_hosts(**other)).wrong if one.startswith("I18")]
+
+
+def test_a_cut_excuses_overlaps_while_it_lasts() -> None:
+    lines, database = on_two_hosts()
+    for from_s, until_s in ((0.0, 2.9), (3.1, 9.0)):
+        found = judge(lines, replace(database, dark_s={"x": [(from_s, until_s)]}))
+        assert [one for one in found.wrong if one.startswith("I18")]
+
+
+def test_the_ledger_knows_the_host_of_a_line(tmp_path: Path) -> None:
+    for place in (tmp_path, tmp_path / "h1", tmp_path / "h2"):
+        Ledger(place).write("start", A, 1)
+    assert sorted(one.host for one in read(tmp_path)) == ["", "h1", "h2"]
 
 
 UNFINISHED = [one for one in LINES if not (one.job == E and one.act == "end")]

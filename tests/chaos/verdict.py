@@ -32,7 +32,7 @@ LOSSES: Final = frozenset({"crashed", "lease_expired", "released"})
 DEATHS: Final = frozenset({"crashed", "released"})  # of finished work: that its process has ended
 # Jobs that never fail by themselves: when such a one is dead, others have killed it.
 INNOCENT: Final = frozenset(
-    {"short", "limited", "unique", "child", "long", "busy", "later", "tick", "hold", "grip", "forks"}
+    {"short", "limited", "unique", "child", "long", "busy", "later", "tick", "hold", "grip", "forks", "gathered"}
 )
 DEADLY: Final = frozenset(
     {"deadly", "fatal"}
@@ -66,6 +66,7 @@ class Database:
         revived: Terminal attempts after which an operator started the job anew.
         processes: Pid and start time of the worker process of each attempt in the history.
         strikes: How often the nemesis has ended processes that run jobs.
+        dark_s: Host -> from when until when it was cut off, or felt that (monotonic).
     """
 
     jobs: Mapping[UUID, Row]
@@ -74,6 +75,7 @@ class Database:
     revived: frozenset[Pair] = frozenset()
     processes: Mapping[Pair, tuple[int, int]] = field(default_factory=dict)
     strikes: int = 0
+    dark_s: Mapping[str, Sequence[tuple[float, float]]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +103,8 @@ def judge(lines: Sequence[Line], database: Database) -> Verdict:
         "I9 only what was claimed starts": _unclaimed(book, database),
         "I16 jobs are conserved": _conserved(book, database),
         "I17 what is COMPLETED was run, by that attempt": _not_run(book, database),
-        "I18 no two attempts of a job at the same time": _overlaps(book),
+        "I18 no two attempts of a job at the same time": _overlaps(book, database),
+        "no attempt starts after a later one": _started_late(book),
         "each end in the history is what happened": _misreported(book, database),
         "each end is on record": _unrecorded(book, database),
         "who is said to have died writes nothing more": _risen(book, database),
@@ -193,14 +196,42 @@ def _not_run(book: _Book, database: Database) -> Iterator[str]:
             yield f"{_name((job, row.attempts))} ({row.name}) has the result of attempt {row.told_by}"
 
 
-def _overlaps(book: _Book) -> Iterator[str]:
+def _overlaps(book: _Book, database: Database) -> Iterator[str]:
     for line in book.overlaps:
         yield f"{_name((line.job, line.attempt))} started in {line.pid} while {line.facts.get('other')} ran that job"
+    for earlier, end, start in _beside(book):
+        if not _is_cut_off(earlier, start, book, database):
+            over_s = end.at_s - start.at_s
+            yield f"{_name((start.job, start.attempt))} started {over_s:.3f} s before attempt {earlier[1]} ended"
+
+
+def _beside(book: _Book) -> Iterator[tuple[Pair, Line, Line]]:
+    """Each attempt that ended after the next one had started, its end, and that start."""
     for job, attempts in book.attempts.items():
         for earlier, later in pairwise(sorted(attempts)):
             end, start = book.ends.get((job, earlier)), book.begun[job, later]
             if end is not None and end.at_s > start.at_s:
-                yield f"{_name((job, later))} started {end.at_s - start.at_s:.3f} s before attempt {earlier} ended"
+                yield (job, earlier), end, start
+
+
+def _is_cut_off(pair: Pair, start: Line, book: _Book, database: Database) -> bool:
+    """
+    Whether *pair* may still have run when the next attempt started.
+
+    That was on another host, its own one was cut off, and its lease had lapsed. What it reports is stale then: I17.
+    """
+    host = book.begun[pair].host
+    is_dark = any(from_s <= start.at_s <= until_s for from_s, until_s in database.dark_s.get(host, ()))
+    return is_dark and start.host != host and database.history.get(pair) == "lease_expired"
+
+
+def _started_late(book: _Book) -> Iterator[str]:
+    """What has no lease any more starts nothing."""
+    for job, attempts in book.attempts.items():
+        for earlier, later in pairwise(sorted(attempts)):
+            late_s = book.begun[job, earlier].at_s - book.begun[job, later].at_s
+            if late_s > 0:
+                yield f"{_name((job, earlier))} started {late_s:.3f} s after attempt {later}"
 
 
 def _over_limit(book: _Book, database: Database) -> Iterator[str]:
@@ -387,6 +418,7 @@ def _counts(book: _Book, database: Database, duplicates: Mapping[Pair, str]) -> 
         "dead": statuses["DEAD_LETTERED"],
         "innocents dead": sum(row.name in INNOCENT and row.status == "DEAD_LETTERED" for row in database.jobs.values()),
         "canceled": statuses["CANCELED"], "started": sum(book.starts.values()), "duplicates": len(duplicates),
+        **({"overlaps": overlaps} if (overlaps := sum(1 for _ in _beside(book))) else {}),
         **{f"reaped: {outcome}": count for outcome, count in sorted(reaps.items())},
     }  # fmt: skip
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 CONNECT_DEADLINE_S: Final = 5.0  # a TCP handshake that takes longer is a partition
 STATEMENT_DEADLINE_S: Final = 10.0  # client side; the server's own limit comes first where the server still answers
 
-# Limits that the server enforces on every connection. The TCP limits release the row locks of a partitioned client.
+# Limits that the server enforces on every connection.
 SERVER_SETTINGS: Final[Mapping[str, str]] = {
     "statement_timeout": "5000",
     "lock_timeout": "2000",
@@ -44,6 +44,12 @@ SERVER_SETTINGS: Final[Mapping[str, str]] = {
     "timezone": "UTC",
     "search_path": "pg_catalog, pg_temp",  # functions in another schema must not hide these
 }
+# Likewise, for its end of TCP: a host that vanished would keep its sessions, and the locks of their statements, for
+# hours. Set when the session has begun: PgBouncer refuses parameters of a start that it does not know.
+TCP_LIMITS: Final = (
+    "SET tcp_keepalives_idle = 5; SET tcp_keepalives_interval = 2; SET tcp_keepalives_count = 3; "
+    f"SET tcp_user_timeout = {round(1000 * STATEMENT_DEADLINE_S)}"  # the client waits no longer for an answer
+)
 # Plans that do not depend on when ANALYZE last ran: on the hot path every access is a probe or a short range of an
 # index.
 HOT_SETTINGS: Final[Mapping[str, str]] = {
@@ -119,11 +125,20 @@ async def connect(
                 connection_class=Session,
                 target_session_attrs=SessionAttribute.read_write if "," in target.dsn else SessionAttribute.any,
             )
+            if _keep_alive(connection) and limits:
+                await _limit_server(connection)
     except (*FAILURES, ValueError) as error:
         raise _translated(error, target) from error
     connection.schema = target.schema
-    _keep_alive(connection)
     return connection
+
+
+async def _limit_server(connection: Session) -> None:
+    try:
+        await connection.execute(TCP_LIMITS)
+    except BaseException:
+        connection.terminate()
+        raise
 
 
 def _translated(error: Exception, target: Target) -> ConfigError | UnavailableError:
@@ -135,15 +150,20 @@ def _translated(error: Exception, target: Target) -> ConfigError | UnavailableEr
     return UnavailableError(f"the database {target.shown} does not answer: {reason}")
 
 
-def _keep_alive(connection: Connection[Record]) -> None:
-    """asyncpg leaves keepalive off, and a half-open connection would hang for ever: after 5 + 3 x 2 s it is
-    dead.
+def _keep_alive(connection: Connection[Record]) -> bool:
+    """
+    Have the kernel look whether the server is there.
+
+    asyncpg leaves keepalive off, and a half-open connection would hang for ever: after 5 + 3 x 2 s it is dead.
+
+    Returns:
+        Whether it is a TCP connection.
     """
     # asyncpg offers no other way to its socket
     transport: asyncio.BaseTransport = connection._transport  # type: ignore[attr-defined] # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
     sock: socket.socket | None = transport.get_extra_info("socket")
     if sock is None or sock.family not in {socket.AF_INET, socket.AF_INET6}:
-        return
+        return False
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in (
         (socket.TCP_KEEPIDLE, 5),
@@ -152,6 +172,7 @@ def _keep_alive(connection: Connection[Record]) -> None:
         (socket.TCP_USER_TIMEOUT, 3000),
     ):
         sock.setsockopt(socket.IPPROTO_TCP, option, value)
+    return True
 
 
 class Pool:

@@ -48,6 +48,9 @@ _PASSING: Final = frozenset({UnavailableError.code, "internal"})
 class Owner(Protocol):
     """The process that the connection belongs to."""
 
+    def about_to_start(self) -> None:
+        """Attempts may be taken to be started: give back those that must not."""
+
     def start(self, attempts: list[Attempt]) -> None:
         """Call these handlers: the server has their names."""
 
@@ -184,6 +187,7 @@ class Connection:
 
     async def _turn(self) -> None:
         ledger = self._ledger
+        self._owner.about_to_start()
         startable = ledger.take_startable()
         try:
             data = self._frames(startable)

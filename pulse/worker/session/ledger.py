@@ -265,6 +265,14 @@ class Ledger:
             self._finish(attempt, RELEASED)
         return bool(waiting)
 
+    def give_back_lapsed(self, now_s: float, confirmed_s: float) -> int:
+        """Give back waiting attempts whose leases have passed: they may run elsewhere; how many (monotonic times)."""
+        waiting = [attempt for attempt in self._held.values() if attempt.phase is Phase.QUEUED]
+        lapsed = [one for one in waiting if now_s > max(one.lease_until_s, confirmed_s + one.job.lease_s)]
+        for attempt in lapsed:
+            self._give_back(attempt)
+        return len(lapsed)
+
     def drain(self) -> None:
         """Start nothing any more: give back waiting attempts, and any that still arrive."""
         self.draining = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import hashlib
 import os
@@ -19,6 +20,7 @@ from pulse.system import processes
 from tests.chaos.load.ledger import GOVERNED_TOPIC, LIMITED_TOPIC, ORDERED_TOPIC, VARIABLE, Ledger
 
 LOOK_S: Final = 0.02
+GATHER_S: Final = 7.0
 CHILD_S: Final = 120  # a child that nobody ends by then ends itself
 Answer = dict[str, Any]
 
@@ -85,6 +87,13 @@ async def hold(ctx: pulse.Context, gate: str) -> Answer:
         while not Path(gate).exists():  # noqa: ASYNC110 - another process makes it
             await anyio.sleep(LOOK_S)
         return result
+
+
+@app.handler("gathered", batch=12, batch_wait_s=GATHER_S)
+async def gathered(jobs: list[pulse.BatchJob[dict[str, object]]]) -> list[Answer]:
+    """Wait for others of their kind for so long that a host which is cut off meanwhile has lost its leases."""
+    with contextlib.ExitStack() as stack:
+        return [stack.enter_context(noted(job.ctx)) for job in jobs]
 
 
 @app.handler("tick", topic="ticks")

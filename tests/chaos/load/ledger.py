@@ -44,6 +44,7 @@ class Line:
         attempt: Of handlers; 0 of producers.
         at_s: When, monotonic.
         born: When the process that wrote it had started, in clock ticks: a pid may be used again.
+        host: Where that was: the subdirectory of its file; '': there are no hosts.
     """
 
     act: str
@@ -53,6 +54,7 @@ class Line:
     at_s: float
     facts: dict[str, Any] = field(default_factory=dict)
     born: int = 0
+    host: str = ""
 
     @property
     def process(self) -> tuple[int, int]:
@@ -123,17 +125,20 @@ class Ledger:
 
 
 def read(directory: Path) -> list[Line]:
-    """What was written, in the order of time; half a line at the end of a file is left out."""
-    lines = itertools.chain.from_iterable(map(_lines, directory.glob(f"*{_SUFFIX}")))
+    """What was written, on all hosts, in the order of time; half a line at the end of a file is left out."""
+    files = {"": directory, **{one.name: one for one in directory.glob("*/")}}
+    lines = itertools.chain.from_iterable(
+        _lines(path, host) for host, place in files.items() for path in place.glob(f"*{_SUFFIX}")
+    )
     return sorted(lines, key=lambda line: line.at_s)
 
 
-def _lines(path: Path) -> Iterator[Line]:
+def _lines(path: Path, host: str) -> Iterator[Line]:
     *whole, _ = path.read_text("utf-8").split("\n")
     born = int(path.stem.rpartition(".")[2])
     for text in whole:
         act, job, attempt, pid, at_s, *more = json.loads(text)
-        yield Line(act, UUID(job), attempt, pid, at_s, more[0] if more else {}, born)
+        yield Line(act, UUID(job), attempt, pid, at_s, more[0] if more else {}, born, host)
 
 
 def _offset(job: UUID) -> int:

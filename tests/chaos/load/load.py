@@ -33,6 +33,7 @@ KINDS: Final[Mapping[str, Callable[[random.Random], Choice]]] = {
     "medium": lambda rng: ("long", {"seconds": rng.uniform(0.5, 1.5)}, {}),
     "long": lambda rng: ("long", {"seconds": rng.uniform(1.0, 6.0)}, {}),
     "busy": lambda rng: ("busy", {"seconds": rng.uniform(0.01, 0.1)}, {}),
+    "gathered": lambda _: ("gathered", {}, {}),
     "flaky": lambda _: ("flaky", {"fails": 1}, {}),
     "shaky": lambda rng: ("flaky", {"fails": rng.randint(1, 2)}, {}),
     "doomed": lambda _: ("doomed", {}, {}),

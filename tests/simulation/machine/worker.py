@@ -96,6 +96,8 @@ class Worker:
         self._session: bytes | None = None
         self._empty = trio.Event()
         self._term = trio.Event()
+        self._lease_s = 0.0
+        self._confirmed_s = trio.current_time()
         self.connected_s = float("inf")
         self.hanging: set[Pair] = set()
         process.on_term = self._term.set
@@ -109,6 +111,10 @@ class Worker:
         return 0
 
     # What the connection calls.
+
+    def about_to_start(self) -> None:
+        if self._lease_s and (now_s := trio.current_time()) > self._confirmed_s + self._lease_s:
+            self.desk.give_back_lapsed(now_s, self._confirmed_s)
 
     def start(self, attempts: list[Attempt]) -> None:
         for attempt in attempts:
@@ -136,7 +142,7 @@ class Worker:
         """There is no pace here, and no cells: a job that needs one is played as if it had one."""
 
     def beat_answered(self, sent_s: float) -> None:
-        del sent_s
+        self._confirmed_s = max(self._confirmed_s, sent_s)
         if self._parent is not None:
             self._parent.answered(self.process.pid)
 
@@ -252,6 +258,7 @@ class Worker:
                 self._session = welcome.session
                 if self._parent is not None:
                     self._parent.connected(self.process.pid, welcome.session)
+            self._lease_s = welcome.lease_s
             since_s = self.connected_s = trio.current_time()
             self._connection = Connection(
                 Observed(stream, self._world, self.process), welcome, self.desk, self, self._world.log

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
 import time
 from collections.abc import AsyncIterator
 from typing import Final
@@ -108,15 +107,6 @@ async def test_connecting_has_a_deadline_of_its_own(dsn: str, proxy: Proxy, monk
     with pytest.raises(UnavailableError, match="does not answer"):
         await connect(Target(through(dsn, proxy.port), "late"), {})
     assert time.monotonic() - began_s < PROMPT_S
-
-
-async def test_keepalive(distant: Pool) -> None:
-    """A TCP connection asks whether its other end lives, and gives up what is not acknowledged within 3 s."""
-    async with distant.connection() as connection:
-        found: socket.socket = connection._transport.get_extra_info("socket")  # type: ignore[attr-defined]
-        options = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT, socket.TCP_USER_TIMEOUT)
-        assert found.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
-        assert [found.getsockopt(socket.IPPROTO_TCP, option) for option in options] == [5, 2, 3, 3000]
 
 
 async def test_a_statement_that_takes_too_long(pool: Pool) -> None:

@@ -121,6 +121,62 @@ def test_a_lease_that_passes_unanswered(tmp_path: Path) -> None:
         assert child.take_results(1)[0][2:] == ["ok", '"held, lease lost: False"']
 
 
+def test_nothing_starts_when_its_lease_has_passed(tmp_path: Path) -> None:
+    """A process that could do nothing for a lease gives back what waited meanwhile: it may run elsewhere by now."""
+    gate, started = tmp_path / "gate", tmp_path / "started"
+    with (
+        FakeServer(heartbeat_s=0.2, lease_s=0.6, silent_on=["heartbeat"]) as server,
+        worker(server, "--concurrency", "1") as pool,
+    ):
+        parent, child = server.wait_parent(), server.wait_child()
+        words = json.dumps({"gate": str(gate), "started": str(started)})
+        blocks, waits = job("block-loop", words, lease_s=0.6), job("nothing", lease_s=0.6)
+        child.assign([blocks, waits])
+        until(started.exists, "the handler")
+        before = len(beats_for(parent, child.session))
+        until(lambda: len(beats_for(parent, child.session)) >= before + 5, "more than a lease")
+        gate.touch()
+        results = {one[0]: one[2] for one in child.take_results(2)}
+        assert (results[blocks[0]], results[waits[0]]) == ("ok", "release")
+        (told,) = [line for line in map(json.loads, pool.stderr.splitlines()) if line["event"] == "leases_passed"]
+        assert (told["given_back"], told["running"]) == (1, 0)
+
+
+def test_a_batch_that_fills_for_longer_than_its_lease_is_given_back() -> None:
+    """The process says so, and what runs goes on."""
+    with (
+        FakeServer(heartbeat_s=0.2, lease_s=0.6, silent_on=["heartbeat"]) as server,
+        worker(server, app="tests.support.apps.batch_app:app") as pool,
+    ):
+        child = server.wait_child()
+        child.assign([job("hundred", json.dumps({"number": 1, "directory": "/"}), lease_s=0.6)])
+        assert child.take_results(1)[0][2] == "release"
+        assert child.count("started") == 0
+        assert '"leases_passed"' in pool.stderr
+
+
+def test_a_process_says_that_its_leases_have_passed(tmp_path: Path) -> None:
+    """Once, while its handlers run; again after an answer came."""
+
+    def told() -> list[Any]:
+        return [line for line in map(json.loads, pool.stderr.splitlines()) if line["event"] == "leases_passed"]
+
+    with FakeServer(heartbeat_s=0.1, lease_s=0.3, silent_on=["heartbeat"]) as server, worker(server) as pool:
+        child = server.wait_child()
+        gate = tmp_path / "gate"
+        child.assign([job("wait", json.dumps({"gate": str(gate)}), lease_s=0.3)])
+        until(told, "the line")
+        beats = child.count("heartbeat")
+        until(lambda: child.count("heartbeat") >= beats + 6, "two leases more")
+        assert [(line["given_back"], line["running"]) for line in told()] == [(0, 1)]
+        server.silent_on.clear()
+        until(lambda: child.count("heartbeat") >= beats + 9, "an answered heartbeat")
+        server.silent_on.add("heartbeat")
+        until(lambda: len(told()) == 2, "the second line")
+        gate.touch()
+        assert child.take_results(1)[0][2] == "ok"
+
+
 def test_a_server_that_falls_silent_is_left() -> None:
     with FakeServer(heartbeat_s=0.1, lease_s=0.3, silent_on=["heartbeat", "ping"]) as server, worker(server) as pool:
         child = server.wait_child()

@@ -89,6 +89,23 @@ def test_an_assignment_that_came_twice_is_held_and_started_once() -> None:
     assert one.held == 2
 
 
+@pytest.mark.parametrize("name", ["n", "apart", "many"])
+def test_what_waits_without_a_lease_is_given_back(name: str) -> None:
+    """Not before its lease has passed, by its assignment and by the last answer; what runs stays."""
+    one = ledger(1)
+    (runs,) = running_of(one, job())
+    waits = job(name)
+    one.assign([waits], 5.0)
+    assert one.give_back_lapsed(35.0, 0.0) == 0
+    assert one.give_back_lapsed(36.0, 6.0) == 0
+    assert one.give_back_lapsed(36.5, 6.0) == 1
+    assert one.give_back_lapsed(99.0, 6.0) == 0
+    one.ended(runs, Outcome("ok", None))
+    one.cells_ready()
+    assert one.take_startable() == []
+    assert reported(one) == [(waits.id, 1, "release"), (runs.job.id, 1, "ok")]
+
+
 def test_an_unknown_handler_is_an_error_at_once() -> None:
     one = ledger()
     one.assign([job("unknown")], 0.0)
