@@ -1,0 +1,308 @@
+"""A PostgreSQL cluster under Patroni: three nodes, and three etcd to agree by, all of it on loopback."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import asyncpg
+
+from pulse_supervisor.postgres import embedded
+from pulse_supervisor.postgres.accounts import account_for
+from tests.support.systems.system_kit import ROOT
+from tests.support.waiting import is_alive, until
+
+RECIPE: Final = ROOT / "deploy" / "patroni" / "patroni.yml"
+PASSWORD: Final = "of-a-test"  # noqa: S105 - of a cluster on loopback that lives for a minute
+DATABASE: Final = "pulse"
+BOOT_S: Final = 90.0
+END_S: Final = 20.0
+ANSWER_S: Final = 2.0
+# Patroni's shortest times: an operator's choice, as any other.
+QUICK: Final[Mapping[str, object]] = {"ttl": 5, "loop_wait": 1, "retry_timeout": 3}
+_CHILD_EXEC: Final = Path(embedded.__file__).parents[1] / "children" / "child_exec.py"
+_BINARIES: Final = "/usr/lib/postgresql/*/bin/postgres"
+
+
+def missing() -> str | None:
+    """Why no cluster can be made here; None: it can."""
+    if os.geteuid() != 0:
+        return "only root can run PostgreSQL's nodes as another user"
+    lacking = [name for name in ("patroni", "etcd") if shutil.which(name) is None]
+    lacking += [] if _bin_dirs() else ["postgresql"]
+    return f"not installed: {', '.join(lacking)}" if lacking else None
+
+
+def _bin_dirs() -> list[Path]:
+    return sorted(Path("/").glob(_BINARIES.lstrip("/")))
+
+
+class Program:
+    """A program of the cluster: started as another user, and ended with this process."""
+
+    def __init__(self, directory: Path, name: str, words: Sequence[str], env: Mapping[str, str], death: str) -> None:
+        account = account_for(None, _ignore)
+        assert account is not None
+        self._argv = [
+            sys.executable, "-I", "-S", str(_CHILD_EXEC), "--parent", str(os.getpid()), "--death-signal", death,
+            "--user", account.name, "--cwd", str(directory), "--log", str(directory / f"{name}.log"),
+            "--log-max-bytes", str(1 << 26),
+            *(part for key, value in {"PATH": os.defpath, "LC_ALL": "C.UTF-8", **env}.items() for part in ("--env", f"{key}={value}")),
+            "--", *words,
+        ]  # fmt: skip
+        self.process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        assert self.process is not None
+        return self.process.pid
+
+    def start(self) -> None:
+        if self.process is None:
+            self.process = subprocess.Popen(self._argv)
+
+    def signal(self, number: signal.Signals) -> None:
+        if self.process is not None:
+            self.process.send_signal(number)
+
+    def end(self, number: signal.Signals) -> None:
+        process, self.process = self.process, None
+        if process is not None:
+            process.send_signal(number)
+            process.send_signal(signal.SIGCONT)
+            process.wait(END_S)
+
+
+class Node:
+    """A PostgreSQL and its Patroni."""
+
+    def __init__(self, directory: Path, name: str, etcd: str, ports: tuple[int, int]) -> None:
+        self.name = name
+        self.host = f"127.0.0.1:{ports[0]}"
+        self._api = f"127.0.0.1:{ports[1]}"
+        self.data_dir = directory / name
+        env = {
+            "PATRONI_NAME": name,
+            "PATRONI_RESTAPI_LISTEN": self._api, "PATRONI_RESTAPI_CONNECT_ADDRESS": self._api,
+            "PATRONI_ETCD3_HOSTS": etcd,
+            "PATRONI_POSTGRESQL_LISTEN": self.host, "PATRONI_POSTGRESQL_CONNECT_ADDRESS": self.host,
+            "PATRONI_POSTGRESQL_DATA_DIR": str(self.data_dir),
+            "PATRONI_POSTGRESQL_PGPASS": str(directory / f"{name}.pgpass"),
+            "PATRONI_POSTGRESQL_BIN_DIR": str(_bin_dirs()[-1].parent),
+            "PATRONI_SUPERUSER_USERNAME": "postgres", "PATRONI_SUPERUSER_PASSWORD": PASSWORD,
+            "PATRONI_REPLICATION_USERNAME": "replicator", "PATRONI_REPLICATION_PASSWORD": PASSWORD,
+        }  # fmt: skip
+        self._program = Program(directory, name, [shutil.which("patroni") or "", str(RECIPE)], env, "TERM")
+
+    def start(self) -> None:
+        self._program.start()
+
+    def stop(self) -> None:
+        """An orderly end, which hands over."""
+        self._program.end(signal.SIGTERM)
+
+    def postmaster(self) -> int:
+        """Its pid; 0: none runs."""
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            pid = int((self.data_dir / "postmaster.pid").read_text("utf-8").splitlines()[0])
+            return pid if is_alive(pid) else 0
+        return 0
+
+    def kill(self) -> None:
+        """The machine is gone: SIGKILL of Patroni and of the postmaster, whose backends follow."""
+        self._program.end(signal.SIGKILL)
+        self.kill_postgres()
+
+    def kill_postgres(self) -> None:
+        pid = self.postmaster()
+        if pid:
+            os.kill(pid, signal.SIGKILL)
+            until(lambda: not is_alive(pid), "the postmaster ends", END_S)
+
+    @contextlib.contextmanager
+    def frozen(self) -> Iterator[None]:
+        """All its processes are stopped for the block: the kernel takes connections for them, and nobody answers."""
+        import psutil
+
+        root = psutil.Process(self.postmaster())
+        pids = [self._program.pid, root.pid, *(child.pid for child in root.children(recursive=True))]
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for pid in reversed(pids):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGCONT)
+
+    def said(self) -> Mapping[str, Any]:
+        """What its Patroni says of it; nothing while it does not answer."""
+        return _get(f"http://{self._api}/patroni")
+
+    def is_primary(self) -> bool:
+        """Whether it holds the leader's key, and takes writes."""
+        said = self.said()
+        return said.get("role") in {"master", "primary"} and said.get("state") == "running"
+
+    def configure(self, config: Mapping[str, object]) -> None:
+        """As ``patronictl edit-config`` does; Patroni refuses it while the cluster is being made."""
+        until(lambda: _ask("PATCH", f"{self._api}/config", config), "the settings are taken", END_S)
+
+    def switch(self, to: Node) -> None:
+        """As ``patronictl switchover`` does."""
+        assert _ask("POST", f"{self._api}/switchover", {"leader": self.name, "candidate": to.name}, END_S)
+
+
+class Cluster:
+    """Nodes and etcd; it is a database of the chaos suite's sites."""
+
+    def __init__(self, directory: Path, nodes: int, etcds: int) -> None:
+        peers = [(f"e{number}", *free_ports(2)) for number in range(etcds)]
+        members = ",".join(f"{name}=http://127.0.0.1:{port}" for name, _, port in peers)
+        self.etcds = [
+            Program(directory, name, [
+                shutil.which("etcd") or "", "--name", name, "--data-dir", str(directory / name),
+                "--listen-client-urls", f"http://127.0.0.1:{client}", "--advertise-client-urls", f"http://127.0.0.1:{client}",
+                "--listen-peer-urls", f"http://127.0.0.1:{peer}", "--initial-advertise-peer-urls", f"http://127.0.0.1:{peer}",
+                "--initial-cluster", members, "--log-level", "error",
+            ], {}, "KILL")
+            for name, client, peer in peers
+        ]  # fmt: skip
+        where = ",".join(f"127.0.0.1:{client}" for _, client, _ in peers)
+        self.nodes = [Node(directory, name, where, free_ports(2)) for name in "abc"[:nodes]]
+
+    @property
+    def given(self) -> str:
+        """The supervisor's --dsn."""
+        return self.dsn
+
+    @property
+    def data_dir(self) -> Path:
+        """The primary's."""
+        return self.primary().data_dir
+
+    @property
+    def dsn(self) -> str:
+        hosts = ",".join(node.host for node in self.nodes)
+        return f"postgresql://postgres:{PASSWORD}@{hosts}/{DATABASE}?target_session_attrs=read-write"
+
+    def down(self) -> None:
+        raise NotImplementedError
+
+    def up(self) -> None:
+        """Patroni does that."""
+
+    def start(self, config: Mapping[str, object]) -> None:
+        """Boot: the first node makes the cluster, *config* is set, and the others follow it."""
+        for etcd in self.etcds:
+            etcd.start()
+        first, *others = self.nodes
+        first.start()
+        until(first.is_primary, f"{first.name} is the primary", BOOT_S)
+        first.configure({**QUICK, **config})
+        for node in others:
+            node.start()
+        self.settle()
+        asyncio.run(_create(self.dsn))
+
+    def settle(self) -> None:
+        """Return when there is one primary, and all others stream from it, one of them synchronously if that is set."""
+        until(lambda: len(self.standbys()) == len(self.nodes) - 1, "the standbys stream", BOOT_S)
+
+    def close(self) -> None:
+        for etcd in self.etcds:
+            etcd.end(signal.SIGKILL)
+        for node in self.nodes:
+            node.kill()
+
+    def primary(self) -> Node:
+        found: list[Node] = []
+
+        def look() -> bool:
+            found[:] = [node for node in self.nodes if node.is_primary()]
+            return len(found) == 1
+
+        until(look, "there is one primary", BOOT_S)
+        return found[0]
+
+    def standbys(self) -> list[Node]:
+        """Those that stream from the primary."""
+        following = {one["application_name"] for one in self.primary().said().get("replication", ()) if one["state"] == "streaming"}
+        return [node for node in self.nodes if node.name in following]
+
+    def synchronous(self) -> list[Node]:
+        following = {one["application_name"]: one["sync_state"] for one in self.primary().said().get("replication", ())}
+        return [node for node in self.nodes if following.get(node.name) in {"sync", "quorum"}]
+
+
+@contextlib.contextmanager
+def cluster(nodes: int = 3, etcds: int = 3, **config: object) -> Iterator[Cluster]:
+    """A cluster that runs; nothing of it is left afterwards."""
+    with _directory() as directory:
+        made = Cluster(directory, nodes, etcds)
+        try:
+            made.start(config)
+            yield made
+        finally:
+            made.close()
+
+
+@contextlib.contextmanager
+def _directory() -> Iterator[Path]:
+    """In memory, where there is some: what a killed node had not synced is there all the same."""
+    place = Path(tempfile.mkdtemp(prefix="pulse-f-", dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None))
+    place.chmod(0o777)
+    try:
+        yield place
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+async def _create(dsn: str) -> None:
+    connection = await asyncpg.connect(dsn.replace(f"/{DATABASE}?", "/postgres?"))
+    await connection.execute(f"CREATE DATABASE {DATABASE}")
+    await connection.close()
+
+
+def free_ports(count: int) -> tuple[int, ...]:
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        return tuple(one.getsockname()[1] for one in sockets)
+
+
+def _get(url: str) -> Mapping[str, Any]:
+    try:
+        with urllib.request.urlopen(url, timeout=ANSWER_S) as answer:
+            return json.load(answer)
+    except urllib.error.HTTPError as error:
+        return json.load(error)
+    except (OSError, ValueError):
+        return {}
+
+
+def _ask(method: str, where: str, body: Mapping[str, object], within_s: float = ANSWER_S) -> bool:
+    """Whether it was done."""
+    told = {"Content-Type": "application/json"}
+    request = urllib.request.Request(f"http://{where}", json.dumps(body).encode(), told, method=method)
+    try:
+        with urllib.request.urlopen(request, timeout=within_s):
+            return True
+    except OSError:
+        return False
+
+
+def _ignore(event: str, **fields: object) -> None:
+    """What `account_for` has to tell interests nobody here."""
