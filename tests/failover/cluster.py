@@ -56,9 +56,10 @@ class Program:
     def __init__(self, directory: Path, name: str, words: Sequence[str], env: Mapping[str, str], death: str) -> None:
         account = account_for(None, _ignore)
         assert account is not None
+        self.log = directory / f"{name}.log"
         self._argv = [
             sys.executable, "-I", "-S", str(_CHILD_EXEC), "--parent", str(os.getpid()), "--death-signal", death,
-            "--user", account.name, "--cwd", str(directory), "--log", str(directory / f"{name}.log"),
+            "--user", account.name, "--cwd", str(directory), "--log", str(self.log),
             "--log-max-bytes", str(1 << 26),
             *(part for key, value in {"PATH": os.defpath, "LC_ALL": "C.UTF-8", **env}.items() for part in ("--env", f"{key}={value}")),
             "--", *words,
@@ -147,6 +148,10 @@ class Node:
             for pid in reversed(pids):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGCONT)
+
+    def log(self) -> str:
+        """What Patroni and PostgreSQL have written."""
+        return self._program.log.read_text("utf-8", "replace")
 
     def said(self) -> Mapping[str, Any]:
         """What its Patroni says of it; nothing while it does not answer."""

@@ -13,7 +13,7 @@ from uuid import UUID
 
 from tests.chaos.load.load import Load, Shape
 from tests.chaos.site import SETTINGS, Site
-from tests.failover.cluster import Cluster, Node, cluster
+from tests.failover.cluster import QUICK, Cluster, Node
 from tests.support.systems.system_kit import place
 from tests.support.waiting import until
 
@@ -21,6 +21,10 @@ RATE: Final = 30.0
 POOL: Final = ("--processes", "2", "--concurrency", "8")
 SETTLE_S: Final = 30.0
 AWAY_S: Final = 6.0  # two leases
+FREEZE_S: Final = 15
+LOOP_S: Final = 1.0  # Patroni's
+HANG_S: Final = 15.0  # longer than pulse waits for a statement
+IN_FLIGHT_S: Final = 1.0  # for what was on its way when the standbys were stopped
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +37,11 @@ class Stage:
         """When another node takes writes, monotonic."""
         until(lambda: any(node is not after and node.is_primary() for node in self.cluster.nodes), "a promotion", SETTLE_S)
         return time.monotonic()
+
+    def rest(self, seconds: float) -> None:
+        """Let what was done last for a while."""
+        over_s = time.monotonic() + seconds
+        until(lambda: time.monotonic() > over_s, "it is over", seconds * 2)
 
     def more(self, count: int = 30) -> None:
         target = len(self.site.lines("end")) + count
@@ -70,8 +79,7 @@ def lose_quorum(stage: Stage) -> float:
     for etcd in stage.cluster.etcds[1:]:
         etcd.end(signal.SIGKILL)
     until(lambda: primary.said().get("role") == "replica", "the primary is read-only", SETTLE_S)
-    over_s = time.monotonic() + AWAY_S
-    until(lambda: time.monotonic() > over_s, "two leases", SETTLE_S)
+    stage.rest(AWAY_S)
     for etcd in stage.cluster.etcds:
         etcd.start()
     until(lambda: any(node.is_primary() for node in stage.cluster.nodes), "a primary", SETTLE_S)
@@ -79,11 +87,38 @@ def lose_quorum(stage: Stage) -> float:
 
 
 def freeze_node(stage: Stage) -> float:
-    """SIGSTOP of all of the primary: it takes connections, and never answers. Then it goes on, as if nothing were."""
+    """SIGSTOP of all of the primary: it takes connections, and never answers. Then somebody pulls its plug."""
     primary = stage.cluster.primary()
+    primary.configure({"ttl": FREEZE_S})  # longer than pulse waits for a statement
+    stage.rest(3 * LOOP_S)
     with primary.frozen():
         since = stage.promoted(primary)
         stage.more()
+        primary.kill()
+    primary.start()
+    stage.cluster.primary().configure(QUICK)
+    return since
+
+
+def lose_standbys(stage: Stage) -> float:
+    """
+    No standby answers, and the primary may not go on alone: commits hang, longer than pulse waits for a statement.
+
+    Nothing is acknowledged meanwhile; and nobody cancels a commit that hangs: others would see what may still be lost.
+    """
+    primary = stage.cluster.primary()
+    primary.configure({"synchronous_mode_strict": True})
+    with contextlib.ExitStack() as stack:
+        for node in stage.cluster.nodes:
+            if node is not primary:
+                stack.enter_context(node.frozen())
+        stage.rest(IN_FLIGHT_S)
+        acked = stage.load.acked
+        stage.rest(HANG_S)
+        assert stage.load.acked == acked, f"{stage.load.acked - acked} submits were acknowledged by the primary alone"
+    since = time.monotonic()
+    assert "canceling wait for synchronous replication" not in primary.log()
+    primary.configure({"synchronous_mode_strict": False})
     return since
 
 
@@ -93,4 +128,5 @@ SCENES: Final[Mapping[str, Callable[[Stage], float]]] = {
     "switchover": switchover,
     "lose-quorum": lose_quorum,
     "freeze-node": freeze_node,
+    "lose-standbys": lose_standbys,
 }
