@@ -402,9 +402,12 @@ ORDER BY h.age_s DESC, h.host LIMIT 1000;
 -- name: queue_epochs :many
 -- What:    when the database has gone back, in the last week.
 -- Args:    none.   Guard: none: reads; the newest 5.
--- Returns: epoch, age_s, back_to, lost_s (the span that the database lost; NULL: no host knew), host, reopened, jobs.
+-- Returns: epoch, age_s, back_to, lost_s (the span that the database lost; NULL: no host knew), host, reopened, jobs; running and
+--          finished: how many jobs hosts know that the database does not.
 SELECT e.epoch, extract(epoch FROM clock_timestamp() - e.began_at)::float8 AS age_s,
        to_char(e.went_back_to AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"') AS back_to,
        extract(epoch FROM e.known_until - e.went_back_to)::float8 AS lost_s, e.host, e.reopened,
-       ARRAY(SELECT r.id FROM jsonb_array_elements_text(e.detail->'reopened') AS r(id) LIMIT 5) AS jobs
+       ARRAY(SELECT r.id FROM jsonb_array_elements_text(e.detail->'reopened') AS r(id) LIMIT 5) AS jobs,
+       coalesce(jsonb_array_length(e.detail->'unknown_running'), 0) AS running,
+       coalesce(jsonb_array_length(e.detail->'unknown_finished'), 0) AS finished
 FROM pulse.epochs e WHERE e.epoch > 1 AND e.began_at > clock_timestamp() - interval '7 days' ORDER BY e.epoch DESC LIMIT 5;

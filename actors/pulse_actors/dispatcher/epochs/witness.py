@@ -34,7 +34,7 @@ from pulse_actors.dispatcher.claims.work_signal import WorkSignal
 from pulse_actors.dispatcher.workers.registry import WorkerRegistry
 from pulse_actors.runtime.actor import Backoff, log_unavailable
 from pulse_actors.shared.epoch_memory import Memory, MemoryFile
-from pulse_actors.shared.epochs import Verdict, bound_of, judge, next_epoch
+from pulse_actors.shared.epochs import Verdict, bound_of, judge, next_epoch, submitted_since
 
 TICK_S: Final = 1.0  # so much may be lost before the counter shows it; the newest attempts themselves show less
 SOON_S: Final = 0.1  # between two looks while claims wait for something
@@ -259,14 +259,18 @@ class Witness:
             self._rejoin_until_s = time.monotonic() + REJOIN_S
         self._signal.wake_recent(PUT_OFF_S)  # for jobs that were given back
         await self._counted(memory, seen, mark, epoch.epoch)
-        await self._tell(epoch, seen, memory, len(self._registry.lost))
+        await self._tell(epoch, seen, memory, sorted({fence.id for fence in fences}))
 
-    async def _tell(self, epoch: NewEpoch, seen: DatabaseState, memory: Memory, held: int) -> None:
-        """Find jobs that were finished before and are open now, and log the epoch."""
-        reopened: list[bytes] = []
+    async def _tell(self, epoch: NewEpoch, seen: DatabaseState, memory: Memory, held: Sequence[bytes]) -> None:
+        """Find jobs that were finished and are open now, and jobs that the database has lost; log the epoch."""
+        reopened, running, finished = list[bytes](), list[bytes](), list[bytes]()
         try:
-            reopened = await self._epochs.open_again(self._finished.ids())
+            ids = self._finished.ids()
+            reopened = await self._epochs.open_again(ids)
             await self._epochs.note_reopened(epoch.epoch, reopened)
+            running = await self._epochs.unknown(held)
+            finished = await self._epochs.unknown(submitted_since(ids, seen.back_to))
+            await self._epochs.note_unknown(epoch.epoch, running=running, finished=finished)
         except UnavailableError as error:
             log_unavailable(error, "finished jobs")
         log.error(
@@ -275,9 +279,12 @@ class Witness:
             floor=epoch.floor,
             back_to=None if seen.back_to is None else seen.back_to.isoformat(),
             known_until=None if memory.seen_at is None else memory.seen_at.isoformat(),
-            held=held,
+            held=len(held),
             reopened=len(reopened),
             jobs=[str(UUID(bytes=job)) for job in reopened[:3]],
+            unknown_running=len(running),
+            unknown_finished=len(finished),
+            unknown_jobs=[str(UUID(bytes=job)) for job in (running + finished)[:3]],
         )
 
     async def _counted(self, memory: Memory, seen: DatabaseState, mark: Mark, epoch: int) -> None:

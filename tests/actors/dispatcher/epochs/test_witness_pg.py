@@ -128,18 +128,21 @@ async def test_what_was_kept_is_put_back(host: Host, connection: Sql) -> None:
     """Nothing is claimed; then the epoch is raised, what is held is lost, and claims go on above it."""
     one, two = await due(connection), await due(connection)
     await kept(host, connection)
-    assert {job for job, _ in await host.claim()} == {one, two}
-    done = Completion(two, 1, host.worker.identity, None)
-    assert await host.store.complete([done]) == {(two, 1)}
-    host.registry.free(host.worker, [(two, 1)])
+    running, gone = await due(connection, id=uuid7().bytes), await due(connection, id=uuid7().bytes)
+    assert {job for job, _ in await host.claim()} == {one, two, running, gone}
+    done = [Completion(job, 1, host.worker.identity, None) for job in (two, gone)]
+    assert await host.store.complete(done) == {(two, 1), (gone, 1)}
+    host.registry.free(host.worker, [(two, 1), (gone, 1)])
     await put_back(connection)
     third = await due(connection)
     assert await host.claim() == []
     with capture_logs() as logs:
         assert await host.witness.step() == SOON_S
-    assert host.lost == [(one, 1)]
+    assert sorted(host.lost) == sorted([(one, 1), (running, 1)])
     (line,) = [line for line in logs if line["event"] == "database_went_back"]
-    assert (line["epoch"], line["floor"], line["held"], line["reopened"]) == (2, FLOOR, 1, 1)
+    assert (line["epoch"], line["floor"], line["held"], line["reopened"]) == (2, FLOOR, 2, 1)
+    assert (line["unknown_running"], line["unknown_finished"]) == (1, 1)
+    assert line["unknown_jobs"] == [str(UUID(bytes=job)) for job in (running, gone)]
     assert line["jobs"] == [str(UUID(bytes=two))]
     assert line["back_to"] < line["known_until"]
     assert await connection.fetchval("SELECT reopened FROM pulse.epochs WHERE epoch = 2") == 1
