@@ -23,6 +23,7 @@ import asyncpg
 from pulse_supervisor.postgres import embedded
 from pulse_supervisor.postgres.accounts import account_for
 from tests.support.systems.system_kit import ROOT
+from tests.support import waiting
 from tests.support.waiting import is_alive, until
 
 RECIPE: Final = ROOT / "deploy" / "patroni" / "patroni.yml"
@@ -127,27 +128,31 @@ class Node:
         self._program.end(signal.SIGKILL)
         self.kill_postgres()
 
+    def lose_disk(self) -> None:
+        """Of a node that was killed: when it comes back it is a new standby."""
+        shutil.rmtree(self.data_dir)
+
+    @contextlib.contextmanager
+    def deaf(self) -> Iterator[None]:
+        """Its standbys get nothing more, for the block, or until it dies: its walsenders are stopped."""
+        pids = [pid for pid in waiting.children(self.postmaster()) if b"walsender" in _cmdline(pid)]
+        with _stopped(pids):
+            yield
+
     def kill_postgres(self) -> None:
         pid = self.postmaster()
         if pid:
-            os.kill(pid, signal.SIGKILL)
-            until(lambda: not is_alive(pid), "the postmaster ends", END_S)
+            backends = waiting.children(pid)
+            for one in (pid, *backends):  # a stopped one would outlive it
+                _send(one, signal.SIGKILL)
+            until(lambda: not any(map(is_alive, (pid, *backends))), "PostgreSQL is gone", END_S)
 
     @contextlib.contextmanager
     def frozen(self) -> Iterator[None]:
         """All its processes are stopped for the block: the kernel takes connections for them, and nobody answers."""
-        import psutil
-
-        root = psutil.Process(self.postmaster())
-        pids = [self._program.pid, root.pid, *(child.pid for child in root.children(recursive=True))]
-        for pid in pids:
-            os.kill(pid, signal.SIGSTOP)
-        try:
+        postmaster = self.postmaster()
+        with _stopped([self._program.pid, postmaster, *waiting.children(postmaster)]):
             yield
-        finally:
-            for pid in reversed(pids):
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGCONT)
 
     def log(self) -> str:
         """What Patroni and PostgreSQL have written."""
@@ -175,6 +180,7 @@ class Cluster:
     """Nodes and etcd; it is a database of the chaos suite's sites."""
 
     def __init__(self, directory: Path, nodes: int, etcds: int) -> None:
+        self.directory = directory
         peers = [(f"e{number}", *free_ports(2)) for number in range(etcds)]
         members = ",".join(f"{name}=http://127.0.0.1:{port}" for name, _, port in peers)
         self.etcds = [
@@ -280,6 +286,28 @@ async def _create(dsn: str) -> None:
     connection = await asyncpg.connect(dsn.replace(f"/{DATABASE}?", "/postgres?"))
     await connection.execute(f"CREATE DATABASE {DATABASE}")
     await connection.close()
+
+
+@contextlib.contextmanager
+def _stopped(pids: Sequence[int]) -> Iterator[None]:
+    for pid in pids:
+        _send(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in reversed(pids):
+            _send(pid, signal.SIGCONT)
+
+
+def _send(pid: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
+def _cmdline(pid: int) -> bytes:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    return b""
 
 
 def free_ports(count: int) -> tuple[int, ...]:

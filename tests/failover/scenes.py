@@ -7,13 +7,14 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID
 
 from tests.chaos.load.load import Load, Shape
 from tests.chaos.site import SETTINGS, Site
 from tests.failover.cluster import QUICK, Cluster, Node
+from tests.failover.gap import Gap
 from tests.support.systems.system_kit import place
 from tests.support.waiting import until
 
@@ -23,6 +24,7 @@ SETTLE_S: Final = 30.0
 AWAY_S: Final = 6.0  # two leases
 FREEZE_S: Final = 15
 LOOP_S: Final = 1.0  # Patroni's
+HELD: Final = 3
 HANG_S: Final = 15.0  # longer than pulse waits for a statement
 IN_FLIGHT_S: Final = 1.0  # for what was on its way when the standbys were stopped
 
@@ -32,6 +34,7 @@ class Stage:
     cluster: Cluster
     site: Site
     load: Load
+    gaps: list[Gap] = field(default_factory=list[Gap])
 
     def promoted(self, after: Node) -> float:
         """When another node takes writes, monotonic."""
@@ -122,6 +125,29 @@ def lose_standbys(stage: Stage) -> float:
     return since
 
 
+def promote_with_gap(stage: Stage) -> float:
+    """Asynchronous: the primary acknowledges what no standby gets, and is gone with its disk."""
+    primary = stage.cluster.primary()
+    primary.configure({"synchronous_mode": False, "maximum_lag_on_failover": 1 << 30})
+    until(lambda: not stage.cluster.synchronous(), "the standbys are asynchronous", SETTLE_S)
+    stage.more()
+    with primary.deaf():
+        cut_s = time.monotonic()
+        gate = stage.site.gate()
+        held = [stage.site.submit("hold", {"gate": str(gate)}, priority=100) for _ in range(HELD)]
+        for job in held:
+            stage.site.wait_started(job)
+        stage.more(60)
+        primary.kill()
+    since = stage.promoted(primary)
+    stage.gaps.append(Gap(cut_s, since))
+    stage.more()
+    gate.touch()
+    primary.lose_disk()
+    primary.start()
+    return since
+
+
 SCENES: Final[Mapping[str, Callable[[Stage], float]]] = {
     "kill-node": kill_node,
     "kill-postgres": kill_postgres,
@@ -129,4 +155,5 @@ SCENES: Final[Mapping[str, Callable[[Stage], float]]] = {
     "lose-quorum": lose_quorum,
     "freeze-node": freeze_node,
     "lose-standbys": lose_standbys,
+    "promote-with-gap": promote_with_gap,  # the last: its ledger has a gap
 }

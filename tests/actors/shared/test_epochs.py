@@ -21,7 +21,7 @@ from pulse.ops.doctor.finding import State
 from pulse.store.recovery.epochs import DatabaseState
 from pulse.store.recovery.timelines import ServerTimeline, Timelines, newest_of
 from pulse.store.rows import Claim
-from pulse_actors.dispatcher.epochs.witness import FinishedJobs
+from pulse_actors.dispatcher.epochs.witness import RecentJobs
 from pulse_actors.shared.epoch_memory import Memory, MemoryFile
 from pulse_actors.shared.epochs import CLOCKS_S, Verdict, bound_of, given_back, judge, next_epoch, submitted_since
 
@@ -171,7 +171,7 @@ def test_a_notebook_that_cannot_be_written(tmp_path: Path) -> None:
 
 def test_the_newest_completions_are_kept() -> None:
     ids = [os.urandom(16) for _ in range(10)]
-    ring = FinishedJobs(4)
+    ring = RecentJobs(4)
     assert ring.ids() == []
     for added, kept in ((ids[:3], ids[:3]), (ids[3:6], ids[2:6]), ([], ids[2:6]), (ids[6:7], ids[3:7]), (ids, ids[6:])):
         ring.add(added)
