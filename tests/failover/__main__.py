@@ -7,7 +7,7 @@ import tempfile
 from argparse import ArgumentParser
 from pathlib import Path
 
-from tests.failover.cluster import missing
+from tests.failover.cluster import why_not
 from tests.failover.run import play
 from tests.failover.scenes import SCENES
 
@@ -21,7 +21,7 @@ def main() -> int:
     for name in chosen:
         if name not in SCENES:
             parser.error(f"no scene {name!r}; there are {', '.join(SCENES)}")
-    if (why := missing()) is not None:
+    if (why := why_not()) is not None:
         show(f"cannot run here: {why}")
         return 3
     ledger = play(chosen, show, Path(tempfile.mkdtemp(prefix="pulse-failover-")))

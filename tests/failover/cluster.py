@@ -26,25 +26,32 @@ from tests.support.systems.system_kit import ROOT
 from tests.support import waiting
 from tests.support.waiting import is_alive, until
 
-RECIPE: Final = ROOT / "deploy" / "patroni" / "patroni.yml"
-PASSWORD: Final = "of-a-test"  # noqa: S105 - of a cluster on loopback that lives for a minute
-DATABASE: Final = "pulse"
+RECIPE: Final = ROOT / "deploy" / "patroni"
+PASSWORD: Final = "change-me"  # noqa: S105 - the recipe's; the cluster is on loopback, and lives for a minute
 BOOT_S: Final = 90.0
 END_S: Final = 20.0
 ANSWER_S: Final = 2.0
 # Patroni's shortest times: an operator's choice, as any other.
 QUICK: Final[Mapping[str, object]] = {"ttl": 5, "loop_wait": 1, "retry_timeout": 3}
 _CHILD_EXEC: Final = Path(embedded.__file__).parents[1] / "children" / "child_exec.py"
+_CLIENT: Final = Path("/usr/lib/python3/dist-packages/etcd")
 _BINARIES: Final = "/usr/lib/postgresql/*/bin/postgres"
 
 
-def missing() -> str | None:
+def why_not() -> str | None:
     """Why no cluster can be made here; None: it can."""
     if os.geteuid() != 0:
         return "only root can run PostgreSQL's nodes as another user"
     lacking = [name for name in ("patroni", "etcd") if shutil.which(name) is None]
     lacking += [] if _bin_dirs() else ["postgresql"]
+    lacking += [] if _CLIENT.exists() else ["python3-etcd"]
     return f"not installed: {', '.join(lacking)}" if lacking else None
+
+
+def _recipe() -> dict[str, str]:
+    """The variables of a node, as a user copies them."""
+    lines = (RECIPE / "node.env").read_text("utf-8").splitlines()
+    return dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
 
 
 def _bin_dirs() -> list[Path]:
@@ -96,7 +103,7 @@ class Node:
         self.host = f"127.0.0.1:{ports[0]}"
         self._api = f"127.0.0.1:{ports[1]}"
         self.data_dir = directory / name
-        env = {
+        env = _recipe() | {
             "PATRONI_NAME": name,
             "PATRONI_RESTAPI_LISTEN": self._api, "PATRONI_RESTAPI_CONNECT_ADDRESS": self._api,
             "PATRONI_ETCD3_HOSTS": etcd,
@@ -104,10 +111,11 @@ class Node:
             "PATRONI_POSTGRESQL_DATA_DIR": str(self.data_dir),
             "PATRONI_POSTGRESQL_PGPASS": str(directory / f"{name}.pgpass"),
             "PATRONI_POSTGRESQL_BIN_DIR": str(_bin_dirs()[-1].parent),
-            "PATRONI_SUPERUSER_USERNAME": "postgres", "PATRONI_SUPERUSER_PASSWORD": PASSWORD,
-            "PATRONI_REPLICATION_USERNAME": "replicator", "PATRONI_REPLICATION_PASSWORD": PASSWORD,
         }  # fmt: skip
-        self._program = Program(directory, name, [shutil.which("patroni") or "", str(RECIPE)], env, "TERM")
+        assert env.keys() == _recipe().keys(), "the node's variables are those of the recipe"
+        self._program = Program(
+            directory, name, [shutil.which("patroni") or "", str(RECIPE / "patroni.yml")], env, "TERM"
+        )
 
     def start(self) -> None:
         self._program.start()
@@ -207,8 +215,11 @@ class Cluster:
 
     @property
     def dsn(self) -> str:
+        return self._dsn("pulse")
+
+    def _dsn(self, who: str) -> str:
         hosts = ",".join(node.host for node in self.nodes)
-        return f"postgresql://postgres:{PASSWORD}@{hosts}/{DATABASE}?target_session_attrs=read-write"
+        return f"postgresql://{who}:{PASSWORD}@{hosts}/{who}?target_session_attrs=read-write"
 
     def down(self) -> None:
         raise NotImplementedError
@@ -227,7 +238,7 @@ class Cluster:
         for node in others:
             node.start()
         self.settle()
-        asyncio.run(_create(self.dsn))
+        asyncio.run(_create(self._dsn("postgres")))
 
     def settle(self) -> None:
         """Return when there is one primary, and all others stream from it, one of them synchronously if that is set."""
@@ -251,7 +262,11 @@ class Cluster:
 
     def standbys(self) -> list[Node]:
         """Those that stream from the primary."""
-        following = {one["application_name"] for one in self.primary().said().get("replication", ()) if one["state"] == "streaming"}
+        following = {
+            one["application_name"]
+            for one in self.primary().said().get("replication", ())
+            if one["state"] == "streaming"
+        }
         return [node for node in self.nodes if node.name in following]
 
     def synchronous(self) -> list[Node]:
@@ -283,8 +298,11 @@ def _directory() -> Iterator[Path]:
 
 
 async def _create(dsn: str) -> None:
-    connection = await asyncpg.connect(dsn.replace(f"/{DATABASE}?", "/postgres?"))
-    await connection.execute(f"CREATE DATABASE {DATABASE}")
+    """As docs/high-availability.md says."""
+    connection = await asyncpg.connect(dsn)
+    await connection.execute(f"CREATE ROLE pulse LOGIN PASSWORD '{PASSWORD}'")
+    await connection.execute("GRANT pg_read_all_stats TO pulse")
+    await connection.execute("CREATE DATABASE pulse OWNER pulse")
     await connection.close()
 
 

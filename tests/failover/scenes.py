@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import os
+import json
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
-from uuid import UUID
 
-from tests.chaos.load.load import Load, Shape
-from tests.chaos.site import SETTINGS, Site
+from tests.chaos.load.load import Load
+from tests.chaos.site import Site
 from tests.failover.cluster import QUICK, Cluster, Node
 from tests.failover.gap import Gap
-from tests.support.systems.system_kit import place
 from tests.support.waiting import until
 
-RATE: Final = 30.0
-POOL: Final = ("--processes", "2", "--concurrency", "8")
 SETTLE_S: Final = 30.0
 AWAY_S: Final = 6.0  # two leases
 FREEZE_S: Final = 15
@@ -38,13 +34,22 @@ class Stage:
 
     def promoted(self, after: Node) -> float:
         """When another node takes writes, monotonic."""
-        until(lambda: any(node is not after and node.is_primary() for node in self.cluster.nodes), "a promotion", SETTLE_S)
+        until(
+            lambda: any(node is not after and node.is_primary() for node in self.cluster.nodes), "a promotion", SETTLE_S
+        )
         return time.monotonic()
 
     def rest(self, seconds: float) -> None:
         """Let what was done last for a while."""
         over_s = time.monotonic() + seconds
         until(lambda: time.monotonic() > over_s, "it is over", seconds * 2)
+
+    def finds(self, check: str, state: str, words: str) -> None:
+        """`pulse doctor` says so."""
+        said = self.site.whole.command("doctor", "--json", "--dsn", self.cluster.dsn).stdout
+        (found,) = [one for one in json.loads(said)["checks"] if one["name"] == check]
+        assert found["state"] == state, found
+        assert words in found["text"], found
 
     def more(self, count: int = 30) -> None:
         target = len(self.site.lines("end")) + count
@@ -118,6 +123,7 @@ def lose_standbys(stage: Stage) -> float:
         stage.rest(IN_FLIGHT_S)
         acked = stage.load.acked
         stage.rest(HANG_S)
+        stage.finds("commits", "wrong", "waited for a synchronous standby for")
         assert stage.load.acked == acked, f"{stage.load.acked - acked} submits were acknowledged by the primary alone"
     since = time.monotonic()
     assert "canceling wait for synchronous replication" not in primary.log()
@@ -130,6 +136,7 @@ def promote_with_gap(stage: Stage) -> float:
     primary = stage.cluster.primary()
     primary.configure({"synchronous_mode": False, "maximum_lag_on_failover": 1 << 30})
     until(lambda: not stage.cluster.synchronous(), "the standbys are asynchronous", SETTLE_S)
+    stage.finds("standbys", "warning", "replicate asynchronously")
     stage.more()
     with primary.deaf():
         cut_s = time.monotonic()

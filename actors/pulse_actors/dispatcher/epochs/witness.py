@@ -270,7 +270,9 @@ class Witness:
             done = self._finished.ids()
             reopened = await self._epochs.open_again(done)
             await self._epochs.note_reopened(epoch.epoch, reopened)
-            unknown = {*await self._epochs.unknown(sorted({*held, *submitted_since(self._started.ids(), seen.back_to)}))}
+            unknown = {
+                *await self._epochs.unknown(sorted({*held, *submitted_since(self._started.ids(), seen.back_to)}))
+            }
             finished = sorted(unknown.intersection(done))
             running = sorted(unknown.difference(done))
             await self._epochs.note_unknown(epoch.epoch, running=running, finished=finished)
