@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import http.client
 import json
 import os
 import shutil
@@ -12,8 +13,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import urllib.error
-import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -22,15 +21,16 @@ import asyncpg
 
 from pulse_supervisor.postgres import embedded
 from pulse_supervisor.postgres.accounts import account_for
-from tests.support.systems.system_kit import ROOT
 from tests.support import waiting
+from tests.support.systems.system_kit import ROOT
 from tests.support.waiting import is_alive, until
 
 RECIPE: Final = ROOT / "deploy" / "patroni"
-PASSWORD: Final = "change-me"  # noqa: S105 - the recipe's; the cluster is on loopback, and lives for a minute
+PASSWORD: Final = "change-me"
 BOOT_S: Final = 90.0
 END_S: Final = 20.0
 ANSWER_S: Final = 2.0
+OK: Final = 200
 # Patroni's shortest times: an operator's choice, as any other.
 QUICK: Final[Mapping[str, object]] = {"ttl": 5, "loop_wait": 1, "retry_timeout": 3}
 _CHILD_EXEC: Final = Path(embedded.__file__).parents[1] / "children" / "child_exec.py"
@@ -65,11 +65,12 @@ class Program:
         account = account_for(None, _ignore)
         assert account is not None
         self.log = directory / f"{name}.log"
+        told = {"PATH": os.defpath, "LC_ALL": "C.UTF-8", **env}.items()
         self._argv = [
             sys.executable, "-I", "-S", str(_CHILD_EXEC), "--parent", str(os.getpid()), "--death-signal", death,
             "--user", account.name, "--cwd", str(directory), "--log", str(self.log),
             "--log-max-bytes", str(1 << 26),
-            *(part for key, value in {"PATH": os.defpath, "LC_ALL": "C.UTF-8", **env}.items() for part in ("--env", f"{key}={value}")),
+            *(part for key, value in told for part in ("--env", f"{key}={value}")),
             "--", *words,
         ]  # fmt: skip
         self.process: subprocess.Popen[bytes] | None = None
@@ -82,10 +83,6 @@ class Program:
     def start(self) -> None:
         if self.process is None:
             self.process = subprocess.Popen(self._argv)
-
-    def signal(self, number: signal.Signals) -> None:
-        if self.process is not None:
-            self.process.send_signal(number)
 
     def end(self, number: signal.Signals) -> None:
         process, self.process = self.process, None
@@ -168,7 +165,7 @@ class Node:
 
     def said(self) -> Mapping[str, Any]:
         """What its Patroni says of it; nothing while it does not answer."""
-        return _get(f"http://{self._api}/patroni")
+        return _ask(self._api, "/patroni")[1]
 
     def is_primary(self) -> bool:
         """Whether it holds the leader's key, and takes writes."""
@@ -177,11 +174,13 @@ class Node:
 
     def configure(self, config: Mapping[str, object]) -> None:
         """As ``patronictl edit-config`` does; Patroni refuses it while the cluster is being made."""
-        until(lambda: _ask("PATCH", f"{self._api}/config", config), "the settings are taken", END_S)
+        until(lambda: _ask(self._api, "/config", method="PATCH", body=config)[0] == OK, "the settings are taken", END_S)
 
     def switch(self, to: Node) -> None:
         """As ``patronictl switchover`` does."""
-        assert _ask("POST", f"{self._api}/switchover", {"leader": self.name, "candidate": to.name}, END_S)
+        wish = {"leader": self.name, "candidate": to.name}
+        status, _ = _ask(self._api, "/switchover", method="POST", body=wish, within_s=END_S)
+        assert status == OK
 
 
 class Cluster:
@@ -189,7 +188,7 @@ class Cluster:
 
     def __init__(self, directory: Path, nodes: int, etcds: int) -> None:
         self.directory = directory
-        peers = [(f"e{number}", *free_ports(2)) for number in range(etcds)]
+        peers = [(f"e{number}", *free_ports()) for number in range(etcds)]
         members = ",".join(f"{name}=http://127.0.0.1:{port}" for name, _, port in peers)
         self.etcds = [
             Program(directory, name, [
@@ -201,7 +200,7 @@ class Cluster:
             for name, client, peer in peers
         ]  # fmt: skip
         where = ",".join(f"127.0.0.1:{client}" for _, client, _ in peers)
-        self.nodes = [Node(directory, name, where, free_ports(2)) for name in "abc"[:nodes]]
+        self.nodes = [Node(directory, name, where, free_ports()) for name in "abc"[:nodes]]
 
     @property
     def given(self) -> str:
@@ -328,31 +327,27 @@ def _cmdline(pid: int) -> bytes:
     return b""
 
 
-def free_ports(count: int) -> tuple[int, ...]:
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
-        return tuple(one.getsockname()[1] for one in sockets)
+def free_ports() -> tuple[int, int]:
+    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as two:
+        return one.getsockname()[1], two.getsockname()[1]
 
 
-def _get(url: str) -> Mapping[str, Any]:
+def _ask(
+    where: str, path: str, *, method: str = "GET", body: Mapping[str, object] | None = None, within_s: float = ANSWER_S
+) -> tuple[int, Mapping[str, Any]]:
+    """Patroni's status and answer; 0 and nothing while there is none."""
+    connection = http.client.HTTPConnection(where, timeout=within_s)
     try:
-        with urllib.request.urlopen(url, timeout=ANSWER_S) as answer:
-            return json.load(answer)
-    except urllib.error.HTTPError as error:
-        return json.load(error)
-    except (OSError, ValueError):
-        return {}
-
-
-def _ask(method: str, where: str, body: Mapping[str, object], within_s: float = ANSWER_S) -> bool:
-    """Whether it was done."""
-    told = {"Content-Type": "application/json"}
-    request = urllib.request.Request(f"http://{where}", json.dumps(body).encode(), told, method=method)
-    try:
-        with urllib.request.urlopen(request, timeout=within_s):
-            return True
-    except OSError:
-        return False
+        connection.request(method, path, json.dumps(body), {"Content-Type": "application/json"})
+        answer = connection.getresponse()
+        said = answer.read()
+        found: Mapping[str, Any] = json.loads(said) if said[:1] == b"{" else {}
+    except (OSError, http.client.HTTPException):
+        return 0, {}
+    else:
+        return answer.status, found
+    finally:
+        connection.close()
 
 
 def _ignore(event: str, **fields: object) -> None:

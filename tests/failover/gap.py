@@ -1,8 +1,8 @@
 """
-A failover that loses what was acknowledged: what may be gone, and what must be told of it.
+A failover that loses what was acknowledged: what may be gone, and what pulse must say about it.
 
-The judge of the ledger knows no lost acknowledgements. So it is given the ledger without what the database cannot know
-any more; what is left out has rules of its own here.
+The judge of the ledger has no rule for acknowledgements that are lost. So it reads the ledger without what the database
+cannot know any more; what is left out has rules of its own here.
 """
 
 from __future__ import annotations

@@ -92,10 +92,11 @@ class Target(msgspec.Struct, frozen=True):
         return redact_dsn(self.dsn)
 
 
-class Admit(Protocol):
-    """Raises an UnavailableError if the server that a new connection leads to must not be used."""
+class ServerCheck(Protocol):
+    """Decides whether the server that a new connection leads to may be used."""
 
-    async def __call__(self, connection: Session, shown: str, *, writable: bool) -> None: ...
+    async def __call__(self, connection: Session, shown: str, *, writable: bool) -> None:
+        """Raise an UnavailableError if it must not be; *writable*: it has to take writes."""
 
 
 async def connect(
@@ -104,7 +105,7 @@ async def connect(
     *,
     limits: Mapping[str, str] = SERVER_SETTINGS,
     statements: int = 100,
-    admit: Admit | None = None,
+    admit: ServerCheck | None = None,
 ) -> Session:
     """
     A new connection; of several hosts to the first that takes writes.

@@ -8,7 +8,8 @@ import pytest
 
 from pulse.ops.doctor.database import HANGS_S, commits, standbys
 from pulse.ops.doctor.finding import State
-from tests.support.admin.doctor_kit import WITHIN_S, look
+from pulse.store.admin.doctor import look
+from tests.support.admin.doctor_kit import WITHIN_S
 
 OK, WARNING, WRONG = State.OK, State.WARNING, State.WRONG
 ROW: Final = {
