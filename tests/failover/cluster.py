@@ -177,10 +177,13 @@ class Node:
         until(lambda: _ask(self._api, "/config", method="PATCH", body=config)[0] == OK, "the settings are taken", END_S)
 
     def switch(self, to: Node) -> None:
-        """As ``patronictl switchover`` does."""
+        """As ``patronictl switchover`` does; Patroni refuses a candidate that it does not know as synchronous yet."""
         wish = {"leader": self.name, "candidate": to.name}
-        status, _ = _ask(self._api, "/switchover", method="POST", body=wish, within_s=END_S)
-        assert status == OK
+
+        def is_done() -> bool:
+            return _ask(self._api, "/switchover", method="POST", body=wish, within_s=END_S)[0] == OK
+
+        until(is_done, f"{to.name} takes over", END_S)
 
 
 class Cluster:

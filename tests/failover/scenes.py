@@ -77,7 +77,7 @@ def kill_postgres(stage: Stage) -> float:
 def switchover(stage: Stage) -> float:
     """An operator's order: the primary hands over, and follows the new one."""
     primary = stage.cluster.primary()
-    primary.switch(stage.cluster.synchronous()[0])
+    primary.switch(until(stage.cluster.synchronous, "a synchronous standby", SETTLE_S)[0])
     return stage.promoted(primary)
 
 
