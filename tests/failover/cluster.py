@@ -22,6 +22,7 @@ import asyncpg
 from pulse_supervisor.postgres import embedded
 from pulse_supervisor.postgres.accounts import account_for
 from tests.support import waiting
+from tests.support.servers.postgres import base_directory
 from tests.support.systems.system_kit import ROOT
 from tests.support.waiting import is_alive, until
 
@@ -290,8 +291,8 @@ def cluster(nodes: int = 3, etcds: int = 3, **config: object) -> Iterator[Cluste
 
 @contextlib.contextmanager
 def _directory() -> Iterator[Path]:
-    """In memory, where there is some: what a killed node had not synced is there all the same."""
-    place = Path(tempfile.mkdtemp(prefix="pulse-f-", dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None))
+    """In memory, where there is enough: what a killed node had not synced is there all the same."""
+    place = Path(tempfile.mkdtemp(prefix="pulse-f-", dir=base_directory()))
     place.chmod(0o777)
     try:
         yield place

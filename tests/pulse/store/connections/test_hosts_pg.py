@@ -6,6 +6,7 @@ import asyncio
 import socket
 import time
 from collections.abc import Iterator
+from functools import partial
 from typing import Final
 from urllib.parse import parse_qs, urlsplit
 
@@ -82,6 +83,22 @@ async def test_who_has_refused_is_asked_again(silent: int) -> None:
     began_s = time.monotonic()
     assert await first_of([gone, standby], lambda _: None) == 3
     assert time.monotonic() - began_s < PROMPT_S
+
+
+async def test_what_comes_too_late_is_dropped() -> None:
+    """Both hosts answer at the same moment."""
+    asked, may_answer, dropped = list[int](), asyncio.Event(), list[int]()
+
+    async def host(number: int) -> int:
+        asked.append(number)
+        await may_answer.wait()
+        return number
+
+    found = asyncio.create_task(first_of([partial(host, 1), partial(host, 2)], dropped.append))
+    await until_async(lambda: len(asked) == 2, "both are asked")
+    may_answer.set()
+    await until_async(lambda: len(dropped) == 1, "the other is dropped")
+    assert {await found, *dropped} == {1, 2}
 
 
 async def test_of_two_that_will_do_one_is_kept(dsn: str, connection: Sql) -> None:
