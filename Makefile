@@ -7,7 +7,7 @@ NOTHING := { status=$$?; [ $$status != 5 ] || echo "no test was collected, so no
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help man setup demo test test-rest test-both test-whole docs lint fmt generate typecheck bench bench-harness bench-peers chaos chaos-short hosts fuzz model simulation simulation-test mutants test-systemd lock audit sbom dist clean
+.PHONY: help man setup demo test test-rest test-both test-whole docs lint fmt generate typecheck bench bench-harness bench-peers chaos chaos-short failover hosts fuzz model simulation simulation-test mutants test-systemd lock audit sbom dist clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -65,6 +65,9 @@ bench-peers: setup ## measure other job queues side by side with pulse (ARGS="--
 
 chaos: setup ## break a system at random for half an hour (ARGS="--seed N --duration 10m --faults 1,6"; see docs/chaos.md)
 	@$(PY) -m tests.chaos $(ARGS)
+
+failover: setup ## a PostgreSQL cluster under Patroni fails over below a system at work (root; ARGS="kill-node"; docs/high-availability.md)
+	@$(PY) -m tests.failover $(ARGS)
 
 chaos-short: setup ## one fault after the other, each with its bar (4 minutes)
 	@PULSE_TEST_WHOLE=1 $(PY) -m pytest -m chaos tests/chaos $(ARGS)

@@ -10,13 +10,18 @@ nothing: a synchronous failover loses nothing.
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterable
+from datetime import datetime
 from typing import Final
 
+from pulse.common.ids import first_at
 from pulse.store.recovery.epochs import DatabaseState
 from pulse.store.rows import Claim
 from pulse_actors.shared.epoch_memory import Memory
 
 _MOST: Final = 10  # doublings: enough to be long
+_TIMED: Final = 7  # the version of such an id
+CLOCKS_S: Final = 60.0  # as far as the clocks of clients and of the database may be apart
 STEP: Final = 1000  # attempts; the numbers of each epoch begin above a multiple of it
 
 
@@ -49,6 +54,14 @@ def judge(memory: Memory, seen: DatabaseState) -> Verdict:
 def next_epoch(memory: Memory, seen: DatabaseState) -> int:
     """The number of a new epoch: above all known ones."""
     return max(memory.epoch, seen.epoch) + 1
+
+
+def submitted_since(ids: Iterable[bytes], back_to: datetime | None) -> list[bytes]:
+    """Those with timed ids that were submitted after *back_to*, give or take CLOCKS_S: others may have been deleted."""
+    if back_to is None:
+        return []
+    first = first_at(back_to.timestamp() - CLOCKS_S)
+    return [one for one in ids if one[6] >> 4 == _TIMED and one >= first]
 
 
 def given_back(claim: Claim) -> int:

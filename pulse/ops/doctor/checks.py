@@ -82,6 +82,22 @@ _ROWS: Final[Mapping[str, tuple[str, State, str, str, str, bool]]] = {
     "timeline": ("The database's timeline", _WRONG, "Stop the old primary", "/actors", "identity", True),
     "pooler": ("A pooler in between", _WRONG, "Let pulse connect directly", "", "pooler", False),
     "settings": ("Settings of the database", _WRONG, "Change the setting that it names", "/actors", "settings", True),
+    "commits": (
+        "Commits that wait for a standby",
+        _WRONG,
+        "Start the standby, or do without it",
+        "/actors",
+        "replication",
+        True,
+    ),
+    "standbys": (
+        "Standbys that may lack what was acknowledged",
+        _WARNING,
+        "Replicate synchronously, if one of them may take over",
+        "",
+        "replication",
+        False,
+    ),
     "connections": (
         "Room for connections",
         _WRONG,

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from pulse.ops.doctor.finding import Finding, Row, State, list_some, shown_bytes, verdict_of
+from pulse.ops.doctor.finding import Finding, Row, State, list_some, shown_bytes, shown_s, verdict_of
 from pulse.security.schema_name import DEFAULT
 
 OLDEST: Final = 150_000
@@ -40,6 +41,11 @@ _HARMLESS: Final[Sequence[tuple[str, frozenset[str], str, bool]]] = (
     ("idle_session_timeout", frozenset({"0"}), "idle connections of pulse are cut, and made again", False),
 )  # fmt: skip
 _LIMITS: Final = ("statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout", "transaction_timeout")
+HANGS_S: Final = (
+    5.0  # a commit that waits for so long: a statement may take as long, and its answer waits for the commit
+)
+_ALONE: Final = frozenset({"off", "local"})  # with these a commit waits for no standby
+_HOW_MANY: Final = re.compile(r"\s*(?:FIRST\s+|ANY\s+)?(\d+)\s*\(", re.IGNORECASE)
 _SHORT_MS: Final = 5_000  # what pulse itself allows its statements
 
 
@@ -124,6 +130,54 @@ def settings(rows: Sequence[Row], _grace_s: float) -> Finding:
         "no setting of server, database or role disturbs pulse",
         "ALTER ROLE … SET, ALTER DATABASE … SET, or postgresql.conf; then restart the actors.",
     )
+
+
+def commits(rows: Sequence[Row], _grace_s: float) -> Finding:
+    """Whether commits wait for synchronous standbys that are not there, or do not answer."""
+    (row,) = rows
+    needed = _needed(row)
+    wrong: list[str] = []
+    if row["waiting"] and row["waited_s"] >= HANGS_S:
+        commits = "1 commit has" if row["waiting"] == 1 else f"{row['waiting']} commits have"
+        wrong.append(f"{commits} waited for a synchronous standby for {shown_s(row['waited_s'])}")
+    if row["synchronous"] < needed and not row["hidden"]:
+        wrong.append(f"{row['synchronous']} of {needed} synchronous standbys are connected: every commit waits")
+    return verdict_of(
+        "commits",
+        wrong,
+        [],
+        "no commit waits for a standby",
+        "Nothing is submitted, started or completed meanwhile, and nothing is lost; handlers run on.",
+        f"Start what synchronous_standby_names names ({row['awaited']}), or shorten it and reload.",
+    )
+
+
+def standbys(rows: Sequence[Row], _grace_s: float) -> Finding:
+    """Whether a standby may take over without having all that was acknowledged."""
+    (row,) = rows
+    count: int = row["standbys"]
+    told = f"{count} standby replicates" if count == 1 else f"{count} standbys replicate"
+    found: list[str] = []
+    if count and not row["in_recovery"] and not row["awaited"]:
+        found = [f"{told} asynchronously: a failover can lose jobs and results that were acknowledged"]
+    elif count and not row["in_recovery"] and row["waits"] in _ALONE:
+        found = [f"synchronous_commit is {row['waits']}: no commit waits for the standbys {row['awaited']}"]
+    return verdict_of(
+        "standbys",
+        [],
+        found,
+        f"{told} what was acknowledged" if count else "no standby is connected",
+        "Replicate synchronously: docs/high-availability.md, What an acknowledgement is worth.",
+        "Where none of them ever takes over (one for reports, a backup) nothing is wrong.",
+    )
+
+
+def _needed(row: Row) -> int:
+    """How many synchronous standbys a commit waits for."""
+    if not row["awaited"] or row["waits"] in _ALONE or row["in_recovery"]:
+        return 0
+    match = _HOW_MANY.match(row["awaited"])
+    return int(match[1]) if match else 1
 
 
 def connections(rows: Sequence[Row], _grace_s: float) -> Finding:

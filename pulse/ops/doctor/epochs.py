@@ -14,6 +14,10 @@ _OLD: Final = (
 )
 
 
+_GONE: Final = {"running": "its workers were running", "finished": "they had finished"}
+_LISTED: Final = "docs/high-availability.md, What is gone, says how to list those that it does not have."
+
+
 def epochs(rows: Sequence[Row], _grace_s: float) -> Finding:
     """Whether the database has gone back."""
     told = [_told(row) for row in rows]
@@ -24,6 +28,7 @@ def epochs(rows: Sequence[Row], _grace_s: float) -> Finding:
         told if is_news else [],
         f"{told[0]}: listed for a day" if told else "the database has not gone back in the last week",
         *(["Submit the jobs of the missing time again."] if is_news else []),
+        *([_LISTED] if is_news and any(rows[0][name] for name in _GONE) else []),
         *(["pulse ctl jobs get " + str(job) for job in rows[0]["jobs"][:3]] if is_news else []),
     )
 
@@ -33,7 +38,9 @@ def _told(row: Row) -> str:
     lost = f", which is {shown_s(row['lost_s'])} less than host {row['host']} knew" if row["lost_s"] is not None else ""
     jobs = row["reopened"]
     again = f"; {jobs:,} jobs that were finished are open again" if jobs else ""
-    return f"{shown_s(row['age_s'])} ago the database went back{to}{lost}: epoch {row['epoch']} began{again}"
+    gone = [f"{row[name]:,} that {what}" for name, what in _GONE.items() if row[name]]
+    missing = f"; it does not have {' and '.join(gone)}" if gone else ""
+    return f"{shown_s(row['age_s'])} ago the database went back{to}{lost}: epoch {row['epoch']} began{again}{missing}"
 
 
 def timeline(rows: Sequence[Row], _grace_s: float, *, newest: Mapping[str, int]) -> Finding:

@@ -80,6 +80,8 @@ def verdicts(known: CheckContext) -> dict[str, Verdict]:
         "timeline": functools.partial(epochs.timeline, newest=known.newest),
         "pooler": database.pooler,
         "settings": database.settings,
+        "commits": database.commits,
+        "standbys": database.standbys,
         "connections": database.connections,
         "role": database.role,
         "rights": database.rights,

@@ -40,8 +40,8 @@ IDENTITY: Final = "identity"
 _QUEUE: Final = "queue_"
 _INDEX: Final = re.compile(r"^CREATE (?:UNIQUE )?INDEX (\w+) ON pulse\.", re.MULTILINE)
 SERVER_CHECKS: Final = (
-    "settings", "connections", "role", "rights", "indexes", "additions", "xmin", "transactions", "locks", "tables",
-    "wraparound", "notifications",
+    "settings", "replication", "connections", "role", "rights", "indexes", "additions", "xmin", "transactions", "locks",
+    "tables", "wraparound", "notifications",
 )  # fmt: skip
 QUEUE_CHECKS: Final = tuple(name for name in QUESTIONS if name.startswith(_QUEUE))
 

@@ -46,6 +46,23 @@ WHERE s.source <> 'client' AND s.name IN ('fsync', 'full_page_writes', 'synchron
                  'idle_in_transaction_session_timeout', 'transaction_timeout')
 ORDER BY s.name;
 
+-- name: replication :one
+-- What:    whether commits wait for standbys, and which standbys there are; consumers of logical decoding are none.
+-- Args:    none.   Guard: none: reads.
+-- Returns: in_recovery, awaited (synchronous_standby_names), waits (synchronous_commit, not what this connection brought), standbys: how
+--          many stream, synchronous: how many of them are waited for, hidden: how many the role may not see; waiting: how many commits
+--          wait, waited_s: the longest of them.
+SELECT pg_is_in_recovery() AS in_recovery, current_setting('synchronous_standby_names') AS awaited,
+       (SELECT s.reset_val FROM pg_settings s WHERE s.name = 'synchronous_commit') AS waits,
+       count(*) FILTER (WHERE r.state = 'streaming')::int AS standbys,
+       count(*) FILTER (WHERE r.state = 'streaming' AND r.sync_state IN ('sync', 'quorum'))::int AS synchronous,
+       count(*) FILTER (WHERE r.pid IS NOT NULL AND r.state IS NULL)::int AS hidden,
+       (SELECT count(*)::int FROM pg_stat_activity a WHERE a.wait_event = 'SyncRep') AS waiting,
+       (SELECT coalesce(max(extract(epoch FROM clock_timestamp() - a.query_start)), 0)::float8
+        FROM pg_stat_activity a WHERE a.wait_event = 'SyncRep') AS waited_s
+FROM pg_stat_replication r
+WHERE NOT EXISTS (SELECT FROM pg_replication_slots l WHERE l.active_pid = r.pid AND l.slot_type = 'logical');
+
 -- name: connections :one
 -- What:    how many connections there are, and how many there may be.
 -- Args:    none.   Guard: none: reads.
@@ -402,9 +419,12 @@ ORDER BY h.age_s DESC, h.host LIMIT 1000;
 -- name: queue_epochs :many
 -- What:    when the database has gone back, in the last week.
 -- Args:    none.   Guard: none: reads; the newest 5.
--- Returns: epoch, age_s, back_to, lost_s (the span that the database lost; NULL: no host knew), host, reopened, jobs.
+-- Returns: epoch, age_s, back_to, lost_s (the span that the database lost; NULL: no host knew), host, reopened, jobs; running and
+--          finished: how many jobs hosts know that the database does not.
 SELECT e.epoch, extract(epoch FROM clock_timestamp() - e.began_at)::float8 AS age_s,
        to_char(e.went_back_to AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"') AS back_to,
        extract(epoch FROM e.known_until - e.went_back_to)::float8 AS lost_s, e.host, e.reopened,
-       ARRAY(SELECT r.id FROM jsonb_array_elements_text(e.detail->'reopened') AS r(id) LIMIT 5) AS jobs
+       ARRAY(SELECT r.id FROM jsonb_array_elements_text(e.detail->'reopened') AS r(id) LIMIT 5) AS jobs,
+       coalesce(jsonb_array_length(e.detail->'unknown_running'), 0) AS running,
+       coalesce(jsonb_array_length(e.detail->'unknown_finished'), 0) AS finished
 FROM pulse.epochs e WHERE e.epoch > 1 AND e.began_at > clock_timestamp() - interval '7 days' ORDER BY e.epoch DESC LIMIT 5;

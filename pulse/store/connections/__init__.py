@@ -1,6 +1,7 @@
 """
 Connections to PostgreSQL.
 
+- hosts: takes the first of several hosts that will do
 - pool: a pool of connections whose statements never hang
 - pooler: detects poolers that give pulse no session of its own
 - rendering: renders SQL for a schema of another name than `pulse`

@@ -14,17 +14,20 @@ import contextlib
 import socket
 import time
 from collections.abc import AsyncGenerator, Mapping
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import TYPE_CHECKING, Final, Protocol
 from weakref import WeakKeyDictionary
 
 import asyncpg
 import msgspec
 from asyncpg.connect_utils import SessionAttribute
+from asyncpg.exceptions import TargetServerAttributeNotMatched
 
 from pulse.common.dsn import as_url, hosts_of, redact_dsn
 from pulse.common.fair_queue import Turns
 from pulse.errors import ConfigError, StatementError, StatementTimeoutError, UnavailableError
 from pulse.security.schema_name import DEFAULT
+from pulse.store.connections.hosts import first_of
 from pulse.store.connections.session import Session
 from pulse.store.connections.usage import Usage
 from pulse.store.failures import FAILURES, Failing, error_of, is_safe_after
@@ -98,39 +101,86 @@ class Target(msgspec.Struct, frozen=True):
         return redact_dsn(self.dsn)
 
 
+class ServerCheck(Protocol):
+    """Decides whether the server that a new connection leads to may be used."""
+
+    async def __call__(self, connection: Session, shown: str, *, writable: bool) -> None:
+        """Raise an UnavailableError if it must not be; *writable*: it has to take writes."""
+
+
 async def connect(
-    target: Target, settings: Mapping[str, str], *, limits: Mapping[str, str] = SERVER_SETTINGS, statements: int = 100
+    target: Target,
+    settings: Mapping[str, str],
+    *,
+    limits: Mapping[str, str] = SERVER_SETTINGS,
+    statements: int = 100,
+    admit: ServerCheck | None = None,
 ) -> Session:
     """
-    A new connection, within CONNECT_DEADLINE_S.
+    A new connection; of several hosts to the first that takes writes.
 
     Args:
         target: Where to.
         settings: Settings of the session.
         limits: Limits that the server enforces; poolers refuse them.
         statements: How many prepared statements the connection keeps; poolers may refuse them, too.
+        admit: Asked about each connection before it is used.
 
     Raises:
         ConfigError: The DSN is malformed, or the server refuses these credentials or this database.
-        UnavailableError: The server does not answer, or not now.
+        UnavailableError: No server answers, or not now.
     """
+    dsns = hosts_of(target.dsn)
+    several = len(dsns) > 1
+    role = _role_of_server(settings, several=several)
+
+    async def reach(host: Target) -> Session:
+        try:
+            async with asyncio.timeout(CONNECT_DEADLINE_S):
+                connection: Session = await asyncpg.connect(
+                    as_url(host.dsn),
+                    timeout=CONNECT_DEADLINE_S,
+                    server_settings={**limits, **settings, "application_name": host.application_name},
+                    statement_cache_size=statements,
+                    max_cached_statement_lifetime=0,  # for ever: recovery after a quiet hour must not wait for planning
+                    connection_class=Session,
+                    target_session_attrs=role,
+                )
+                if _keep_alive(connection) and limits:
+                    await _limit_server(connection)
+        except (*FAILURES, ValueError) as error:
+            raise _translated(error, host) from error
+        connection.schema = host.schema
+        try:
+            if admit is not None:
+                await admit(connection, host.shown, writable=several)
+        except BaseException:
+            connection.terminate()
+            raise
+        return connection
+
+    if not several:
+        return await reach(target)
+    tries = [partial(reach, msgspec.structs.replace(target, dsn=dsn)) for dsn in dsns]
     try:
-        async with asyncio.timeout(CONNECT_DEADLINE_S):
-            connection: Session = await asyncpg.connect(
-                as_url(target.dsn),
-                timeout=CONNECT_DEADLINE_S,
-                server_settings={**limits, **settings, "application_name": target.application_name},
-                statement_cache_size=statements,
-                max_cached_statement_lifetime=0,  # for ever: recovery after a quiet hour must not wait for planning
-                connection_class=Session,
-                target_session_attrs=SessionAttribute.read_write if "," in target.dsn else SessionAttribute.any,
-            )
-            if _keep_alive(connection) and limits:
-                await _limit_server(connection)
-    except (*FAILURES, ValueError) as error:
-        raise _translated(error, target) from error
-    connection.schema = target.schema
-    return connection
+        return await first_of(tries, Session.terminate)
+    except ExceptionGroup as errors:
+        raise _of_all_hosts(errors) from errors.exceptions[-1]
+
+
+def _role_of_server(settings: Mapping[str, str], *, several: bool) -> SessionAttribute | None:
+    """Which servers will do; None: those that the DSN says."""
+    if "default_transaction_read_only" in settings:  # of the session: it says nothing of the server
+        return SessionAttribute.primary if several else SessionAttribute.any
+    return SessionAttribute.read_write if several else None
+
+
+def _of_all_hosts(errors: ExceptionGroup[Exception]) -> Exception:
+    """What to raise where no host will do: what a user must change, else what each has said."""
+    for error in errors.exceptions:
+        if not isinstance(error, UnavailableError):
+            return error
+    return UnavailableError("; ".join(str(error) for error in errors.exceptions))
 
 
 async def _limit_server(connection: Session) -> None:
@@ -142,6 +192,8 @@ async def _limit_server(connection: Session) -> None:
 
 
 def _translated(error: Exception, target: Target) -> ConfigError | UnavailableError:
+    if isinstance(error, TargetServerAttributeNotMatched):
+        return UnavailableError(f"the database {target.shown} takes no writes: a standby, or set to be read-only")
     reason = str(error) or ("it is silent" if isinstance(error, TimeoutError) else type(error).__name__)
     if isinstance(error, asyncpg.PostgresError) and error.sqlstate in REFUSED_SQLSTATES:
         return ConfigError(f"PULSE_DSN {target.shown}: {reason}")
@@ -255,13 +307,15 @@ class Pool:
             meant = error_of(error, self.failing, self.target.shown, deadline_s)
             if meant is None:
                 raise
+            if isinstance(error, TimeoutError):
+                self._drop_idle()  # to the same server: each of them would have to be waited for
             if not isinstance(meant, (StatementTimeoutError, StatementError)):
                 self.usage.failed(time.monotonic())
             raise meant from error
 
     async def _connect(self) -> Session:
         try:
-            connection = await self._connect_to_newest()
+            connection = await connect(self.target, self._settings, admit=self._admit)
         except ConfigError as error:
             if self._proved:  # these settings worked before: a password is being changed, or a database restored
                 raise UnavailableError(error.message) from error
@@ -270,27 +324,8 @@ class Pool:
         connection.failing = self.failing
         return connection
 
-    async def _connect_to_newest(self) -> Session:
-        """Connect to the first host that is not on an older timeline than the newest one seen."""
-        try:
-            return await self._admitted(self.target)
-        except UnavailableError:
-            targets = [msgspec.structs.replace(self.target, dsn=dsn) for dsn in hosts_of(self.target.dsn)]
-            if self._timelines.refused is None or len(targets) <= 1:
-                raise
-            for target in targets:
-                with contextlib.suppress(UnavailableError):
-                    return await self._admitted(target, writable=True)
-            raise
-
-    async def _admitted(self, target: Target, *, writable: bool = False) -> Session:
-        connection = await connect(target, self._settings)
-        try:
-            self._standings[connection] = await self._timelines.admit(connection, target.shown, writable=writable)
-        except BaseException:
-            connection.terminate()
-            raise
-        return connection
+    async def _admit(self, connection: Session, shown: str, *, writable: bool) -> None:
+        self._standings[connection] = await self._timelines.admit(connection, shown, writable=writable)
 
     def _take(self) -> Session | None:
         while self._idle:
@@ -319,5 +354,8 @@ class Pool:
     def close(self) -> None:
         """Terminate the idle connections now and the others when they come back."""
         self._closed = True
+        self._drop_idle()
+
+    def _drop_idle(self) -> None:
         while self._idle:
             self._idle.pop().terminate()

@@ -33,7 +33,8 @@ FIRST_HIGHEST: Final = 1000  # attempts up to this number need no note on disk
 APART_S: Final = 10.0  # two hosts seen within this time were alive together
 AHEAD_S: Final = 3600.0  # tolerance for clocks that run ahead, in telling whether an id is older than an epoch
 WENT_BACK: Final = "the database went back: what it does not know any more is over"  # the error of such attempts
-SHOWN: Final = 20  # jobs that are listed with an epoch
+SHOWN: Final = 20  # finished jobs that are listed with an epoch
+LISTED: Final = 1000  # unknown ones, of each host: somebody has to decide about each of them
 _CHUNK: Final = 20_000  # ids of one statement
 
 
@@ -245,11 +246,18 @@ class EpochStore:
 
     async def open_again(self, ids: Sequence[bytes]) -> list[bytes]:
         """Which of these completed jobs the database lists as not completed."""
+        return await self._among("open_again", ids)
+
+    async def unknown(self, ids: Sequence[bytes]) -> list[bytes]:
+        """Which of these jobs the database does not have."""
+        return await self._among("unknown_jobs", ids)
+
+    async def _among(self, statement: str, ids: Sequence[bytes]) -> list[bytes]:
         found: list[bytes] = []
         for start in range(0, len(ids), _CHUNK):
             part, _ = pair_columns([(one, 0) for one in ids[start : start + _CHUNK]])
             async with self._pool.connection() as connection:
-                rows = await connection.fetch(STATEMENTS["open_again"].sql, part)
+                rows = await connection.fetch(STATEMENTS[statement].sql, part)
             found += [row["id"] for row in rows]
         return found
 
@@ -257,6 +265,13 @@ class EpochStore:
         """Store with the epoch which finished jobs the database lists as open."""
         async with self._pool.connection() as connection:
             await connection.execute(STATEMENTS["note_reopened"].sql, epoch, len(ids), uuids(ids[:SHOWN]))
+
+    async def note_unknown(self, epoch: int, *, running: Sequence[bytes], finished: Sequence[bytes]) -> None:
+        """Store with the epoch which jobs this host knows and the database does not, the first of each."""
+        async with self._pool.connection() as connection:
+            for name, ids in (("unknown_running", running), ("unknown_finished", finished)):
+                if ids:
+                    await connection.execute(STATEMENTS["note_unknown"].sql, epoch, name, uuids(ids[:LISTED]))
 
 
 @dataclass(frozen=True, slots=True)

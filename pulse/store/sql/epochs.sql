@@ -181,6 +181,22 @@ SELECT uuid_send(j.id) AS id FROM unnest($1::text::uuid[]) AS d(id)
 JOIN pulse.jobs j ON j.id BETWEEN d.id AND d.id AND j.status::text IN ('PENDING', 'RETRYING', 'RUNNING');
 
 
+-- name: unknown_jobs :many
+-- What:    which of these jobs the database has no row of.
+-- Args:    $1 ids text
+-- Guard:   none: reads.   Returns: ids.
+SELECT uuid_send(d.id) AS id FROM unnest($1::text::uuid[]) AS d(id) LEFT JOIN pulse.jobs j ON j.id BETWEEN d.id AND d.id WHERE j.id IS NULL;
+
+
+-- name: note_unknown :exec
+-- What:    add jobs to the epoch that a host knows and the database does not.
+-- Args:    $1 epoch int, $2 what they were: unknown_running or unknown_finished text, $3 ids uuid[]
+-- Guard:   none: each host that accepts adds its own once.   Returns: nothing.
+UPDATE pulse.epochs e
+SET detail = jsonb_set(e.detail, ARRAY[$2::text], coalesce(e.detail->$2::text, '[]') || to_jsonb($3::uuid[]))
+WHERE e.epoch = $1;
+
+
 -- name: note_reopened :exec
 -- What:    add to the epoch how many finished jobs the database listed as open, and the first of them.
 -- Args:    $1 epoch int, $2 how many int, $3 ids uuid[]

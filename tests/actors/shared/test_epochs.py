@@ -21,9 +21,9 @@ from pulse.ops.doctor.finding import State
 from pulse.store.recovery.epochs import DatabaseState
 from pulse.store.recovery.timelines import ServerTimeline, Timelines, newest_of
 from pulse.store.rows import Claim
-from pulse_actors.dispatcher.epochs.witness import FinishedJobs
+from pulse_actors.dispatcher.epochs.witness import RecentJobs
 from pulse_actors.shared.epoch_memory import Memory, MemoryFile
-from pulse_actors.shared.epochs import Verdict, bound_of, given_back, judge, next_epoch
+from pulse_actors.shared.epochs import CLOCKS_S, Verdict, bound_of, given_back, judge, next_epoch, submitted_since
 
 LINEAGE: Final = UUID(int=1)
 NOW: Final = datetime(2030, 1, 1, tzinfo=UTC)
@@ -171,7 +171,7 @@ def test_a_notebook_that_cannot_be_written(tmp_path: Path) -> None:
 
 def test_the_newest_completions_are_kept() -> None:
     ids = [os.urandom(16) for _ in range(10)]
-    ring = FinishedJobs(4)
+    ring = RecentJobs(4)
     assert ring.ids() == []
     for added, kept in ((ids[:3], ids[:3]), (ids[3:6], ids[2:6]), ([], ids[2:6]), (ids[6:7], ids[3:7]), (ids, ids[6:])):
         ring.add(added)
@@ -215,7 +215,23 @@ def test_each_host_by_itself(dsn: str, hosts: list[str]) -> None:
     assert hosts_of(dsn) == hosts
 
 
-EPOCH: Final = {"epoch": 2, "age_s": 60.0, "back_to": "then", "lost_s": 7.0, "host": "h", "reopened": 3, "jobs": ["a"]}
+def test_what_was_submitted_in_the_missing_time() -> None:
+    """By timed ids, with some room for clocks; of other ids, and where the time is not known, nothing is said."""
+    at = datetime(2030, 1, 1, tzinfo=UTC)
+    earlier, before, after = (_timed(at, seconds) for seconds in (-CLOCKS_S - 1, -CLOCKS_S + 1, 1.0))
+    random = after[:6] + bytes([0x4F]) + after[7:]
+    assert submitted_since([earlier, before, random, after], at) == [before, after]
+    assert submitted_since([after], None) == []
+
+
+def _timed(at: datetime, seconds: float) -> bytes:
+    return int((at.timestamp() + seconds) * 1000).to_bytes(6, "big") + bytes([0x7F]) + bytes(9)
+
+
+EPOCH: Final = {
+    "epoch": 2, "age_s": 60.0, "back_to": "then", "lost_s": 7.0, "host": "h", "reopened": 3, "jobs": ["a"],
+    "running": 0, "finished": 0,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -227,6 +243,16 @@ def test_the_doctor_on_epochs(changed: dict[str, Any], state: State) -> None:
     assert "the database went back to then" in found.text
     assert epochs([], 60.0).state is State.OK
     assert "3 jobs that were finished are open again" in epochs([EPOCH], 60.0).text
+
+
+@pytest.mark.parametrize(("running", "finished", "words"), [
+    (0, 0, ""), (2, 0, "; it does not have 2 that its workers were running"),
+    (2, 1000, "; it does not have 2 that its workers were running and 1,000 that they had finished"),
+])  # fmt: skip
+def test_the_doctor_on_jobs_that_are_gone(running: int, finished: int, words: str) -> None:
+    found = epochs([{**EPOCH, "running": running, "finished": finished}], 60.0)
+    assert found.text.partition(" are open again")[2] == words
+    assert any("What is gone" in line for line in found.advice) == bool(words)
 
 
 def test_the_doctor_on_timelines() -> None:

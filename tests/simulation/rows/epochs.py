@@ -74,5 +74,12 @@ class FakeEpochs:
 
         return await self._do("open_again", act)
 
+    async def unknown(self, ids: Iterable[bytes]) -> list[bytes]:
+        wanted = list(ids)
+        return await self._do("unknown", lambda: [one for one in wanted if one not in self._rows.jobs])
+
+    async def note_unknown(self, _epoch: int, *, running: Sequence[bytes], finished: Sequence[bytes]) -> None:
+        """Nobody reads it here."""
+
     async def note_reopened(self, _epoch: int, _ids: Sequence[bytes]) -> None:
         """Nobody reads it here."""

@@ -107,6 +107,7 @@ class Epochs:
         real = await self.store.epochs.gone_back(pairs, forgotten)
         is_open = {job for job in pairs if job in self.rows.jobs and self.rows.jobs[job].status not in FINISHED}
         assert set(await self.store.epochs.open_again([*pairs])) == is_open
+        assert set(await self.store.epochs.unknown([*pairs])) == pairs.keys() - self.rows.jobs.keys()
         return real, self.rows.knows_less(pairs, forgotten)
 
 

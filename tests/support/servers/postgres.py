@@ -175,7 +175,7 @@ class Servers:
 @contextlib.contextmanager
 def started(installation: Installation, **settings: str) -> Iterator[Postgres]:
     """A server of *installation*, with *settings* of its own, for the main thread: the server ends with that."""
-    parent = _base_directory()
+    parent = base_directory()
     _remove_left_behind(parent)
     directory = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
     directory.chmod(0o711)  # as root: PostgreSQL runs as another user, who has to get through
@@ -220,7 +220,7 @@ async def _install(dsn: str) -> None:
     store.close()
 
 
-def _base_directory() -> Path:
+def base_directory() -> Path:
     """Memory, where there is enough of it and programs may run from it (PostgreSQL's copy may be there)."""
     with contextlib.suppress(OSError):
         room = os.statvfs(_MEMORY)

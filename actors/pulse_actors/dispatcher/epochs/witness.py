@@ -34,7 +34,7 @@ from pulse_actors.dispatcher.claims.work_signal import WorkSignal
 from pulse_actors.dispatcher.workers.registry import WorkerRegistry
 from pulse_actors.runtime.actor import Backoff, log_unavailable
 from pulse_actors.shared.epoch_memory import Memory, MemoryFile
-from pulse_actors.shared.epochs import Verdict, bound_of, judge, next_epoch
+from pulse_actors.shared.epochs import Verdict, bound_of, judge, next_epoch, submitted_since
 
 TICK_S: Final = 1.0  # so much may be lost before the counter shows it; the newest attempts themselves show less
 SOON_S: Final = 0.1  # between two looks while claims wait for something
@@ -44,7 +44,7 @@ REFUSED_S: Final = 60.0  # a server that was refused longer ago may be gone
 KEEP_S: Final = 2.0  # to write the file: claims may wait for it, behind their lock
 OPEN_S: Final = 5.0  # to read it, before the first claim
 PUT_OFF_S: Final = 3.0  # renewed at each tick while an attempt from before may still run
-MOST_FINISHED: Final = 200_000  # 3 MiB; at full speed the last half minute
+MOST_RECENT: Final = 200_000  # 3 MiB; at full speed the last half minute
 _ID_BYTES: Final = 16
 _ID: Final = attrgetter("id")
 _ATTEMPT: Final = attrgetter("attempt")
@@ -53,21 +53,21 @@ _FIRST: Final = itemgetter(0)
 log = structlog.get_logger()
 
 
-class FinishedJobs:
+class RecentJobs:
     """
-    The jobs that were completed last: a ring buffer of their ids.
+    A ring buffer of the ids of the last jobs of some kind.
 
     Args:
         most: How many are kept.
     """
 
-    def __init__(self, most: int = MOST_FINISHED) -> None:
+    def __init__(self, most: int = MOST_RECENT) -> None:
         self._most_bytes = most * _ID_BYTES
         self._ring = bytearray()
         self._at = 0
 
     def add(self, ids: Iterable[bytes]) -> None:
-        """Add completed jobs; the oldest are dropped."""
+        """Add jobs; the oldest are dropped."""
         new = b"".join(ids)[-self._most_bytes :]
         free_bytes = self._most_bytes - self._at
         self._ring[self._at : self._at + len(new)] = new[:free_bytes]
@@ -116,7 +116,8 @@ class Witness:
         self._writing = anyio.Lock()  # a tick and a claim may want to write at the same time
         self._handed_out: dict[bytes, int] = {}  # since the last tick: job -> attempt
         self._before: dict[bytes, int] = {}  # those of before the last tick, until that is confirmed
-        self._finished = FinishedJobs()
+        self._started = RecentJobs()
+        self._finished = RecentJobs()
         self._forgotten: set[bytes] = set()  # jobs handed out since that were completed and not kept
         self._back_to: datetime | None = None  # the last time in the database when this place was first seen
         self._others_until_s = 0.0
@@ -136,6 +137,7 @@ class Witness:
     async def claimed(self, claims: Sequence[Claim]) -> None:
         """Remember what is about to be handed out; write the file first if a number is higher than any before."""
         self._handed_out.update(zip(map(_ID, claims), map(_ATTEMPT, claims), strict=True))
+        self._started.add(map(_ID, claims))
         highest, memory = max(map(_ATTEMPT, claims)), self._memory
         if memory is not None and highest > memory.highest:
             await self._remember(msgspec.structs.replace(memory, highest=bound_of(highest)))
@@ -259,14 +261,21 @@ class Witness:
             self._rejoin_until_s = time.monotonic() + REJOIN_S
         self._signal.wake_recent(PUT_OFF_S)  # for jobs that were given back
         await self._counted(memory, seen, mark, epoch.epoch)
-        await self._tell(epoch, seen, memory, len(self._registry.lost))
+        await self._tell(epoch, seen, memory, sorted({fence.id for fence in fences}))
 
-    async def _tell(self, epoch: NewEpoch, seen: DatabaseState, memory: Memory, held: int) -> None:
-        """Find jobs that were finished before and are open now, and log the epoch."""
-        reopened: list[bytes] = []
+    async def _tell(self, epoch: NewEpoch, seen: DatabaseState, memory: Memory, held: Sequence[bytes]) -> None:
+        """Find jobs that were finished and are open now, and jobs that the database has lost; log the epoch."""
+        reopened, running, finished = list[bytes](), list[bytes](), list[bytes]()
         try:
-            reopened = await self._epochs.open_again(self._finished.ids())
+            done = self._finished.ids()
+            reopened = await self._epochs.open_again(done)
             await self._epochs.note_reopened(epoch.epoch, reopened)
+            unknown = {
+                *await self._epochs.unknown(sorted({*held, *submitted_since(self._started.ids(), seen.back_to)}))
+            }
+            finished = sorted(unknown.intersection(done))
+            running = sorted(unknown.difference(done))
+            await self._epochs.note_unknown(epoch.epoch, running=running, finished=finished)
         except UnavailableError as error:
             log_unavailable(error, "finished jobs")
         log.error(
@@ -275,9 +284,12 @@ class Witness:
             floor=epoch.floor,
             back_to=None if seen.back_to is None else seen.back_to.isoformat(),
             known_until=None if memory.seen_at is None else memory.seen_at.isoformat(),
-            held=held,
+            held=len(held),
             reopened=len(reopened),
             jobs=[str(UUID(bytes=job)) for job in reopened[:3]],
+            unknown_running=len(running),
+            unknown_finished=len(finished),
+            unknown_jobs=[str(UUID(bytes=job)) for job in (running + finished)[:3]],
         )
 
     async def _counted(self, memory: Memory, seen: DatabaseState, mark: Mark, epoch: int) -> None:

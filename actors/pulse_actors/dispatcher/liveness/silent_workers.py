@@ -37,7 +37,7 @@ from pulse_actors.dispatcher.workers.registry import WorkerRegistry
 from pulse_actors.dispatcher.writes.report import ReportWriter
 from pulse_actors.dispatcher.writes.report_rows import Obituary
 from pulse_actors.dispatcher.writes.unwritten import UnwrittenLeases
-from pulse_actors.runtime.actor import log_unavailable
+from pulse_actors.runtime.actor import Backoff, log_unavailable
 from pulse_actors.shared import identity as identities
 from pulse_actors.shared.row_writes import write_merged
 
@@ -108,6 +108,7 @@ class SilentWorkers:
         self._unwritten = unwritten
         self._awake_s = time.monotonic()
         self._being_killed: set[str] = set()
+        self._in_vain = Backoff()  # of each look: its lines in the log
 
     async def run(self, living: Sequence[str]) -> None:
         """
@@ -181,7 +182,7 @@ class SilentWorkers:
         try:
             await self._renew(renewals, strangers)
         except UnavailableError as error:
-            log_unavailable(error, "renew")
+            self._in_vain.failed(error, "renew")
             _beyond_doubt(strangers, now_s)
 
     def _lease_of(self, worker: RegisteredWorker) -> float:
@@ -211,7 +212,7 @@ class SilentWorkers:
         try:
             leases = await self._store.leases_of([stranger.identity for stranger in strangers])
         except UnavailableError as error:
-            log_unavailable(error, "strangers")
+            self._in_vain.failed(error, "strangers")
             _beyond_doubt(strangers, asked_s)
             return
         for stranger in strangers:

@@ -128,24 +128,25 @@ async def test_what_was_kept_is_put_back(host: Host, connection: Sql) -> None:
     """Nothing is claimed; then the epoch is raised, what is held is lost, and claims go on above it."""
     one, two = await due(connection), await due(connection)
     await kept(host, connection)
-    assert {job for job, _ in await host.claim()} == {one, two}
-    done = Completion(two, 1, host.worker.identity, None)
-    assert await host.store.complete([done]) == {(two, 1)}
-    host.registry.free(host.worker, [(two, 1)])
+    running, gone = await due(connection), await due(connection)
+    assert {job for job, _ in await host.claim()} == {one, two, running, gone}
+    ended = {(two, 1), (gone, 1)}
+    assert await host.store.complete([Completion(*pair, host.worker.identity, None) for pair in ended]) == ended
+    host.registry.free(host.worker, [*ended])
     await put_back(connection)
     third = await due(connection)
     assert await host.claim() == []
     with capture_logs() as logs:
         assert await host.witness.step() == SOON_S
-    assert host.lost == [(one, 1)]
+    assert sorted(host.lost) == sorted([(one, 1), (running, 1)])
     (line,) = [line for line in logs if line["event"] == "database_went_back"]
-    assert (line["epoch"], line["floor"], line["held"], line["reopened"]) == (2, FLOOR, 1, 1)
-    assert line["jobs"] == [str(UUID(bytes=two))]
+    figures = "epoch", "floor", "held", "reopened", "unknown_running", "unknown_finished"
+    assert [line[name] for name in figures] == [2, FLOOR, 2, 1, 1, 1]
+    assert line["jobs"] + line["unknown_jobs"] == [str(UUID(bytes=job)) for job in (two, running, gone)]
     assert line["back_to"] < line["known_until"]
     assert await connection.fetchval("SELECT reopened FROM pulse.epochs WHERE epoch = 2") == 1
     assert await host.claim() == []
-    assert await host.witness.step() == TICK_S
-    assert sorted(await host.claim()) == sorted([(two, FLOOR + 1), (third, FLOOR + 1)])
+    assert (await host.witness.step(), {*await host.claim()}) == (TICK_S, {(two, FLOOR + 1), (third, FLOOR + 1)})
     assert host.worker.held.keys() >= {(one, 1)}
     assert await host.store.complete([Completion(one, 1, host.worker.identity, None)]) == set()
 
@@ -239,10 +240,9 @@ async def test_a_new_number_is_remembered_before_it_is_handed_out(host: Host, co
     await due(connection, status="RETRYING", attempts=1500)
     await host.witness.step()
     assert await host.claim() != []
-    directory = host.witness._file.directory
     host.witness._file.close()
     lineage = await connection.fetchval("SELECT lineage FROM pulse.epochs WHERE epoch = 1")
-    assert MemoryFile(directory).open(lineage).highest == 2000
+    assert MemoryFile(host.witness._file.directory).open(lineage).highest == 2000
     await host.witness.step()
     assert await connection.fetchval("SELECT highest FROM pulse.witnesses") == 2000
 

@@ -436,7 +436,10 @@ async def test_strangers_while_nobody_can_write(
         monkeypatch.setattr(at.store, "extend", away)
     async with holding(dsn, "SELECT" if is_away else "LOCK TABLE pulse.jobs IN SHARE MODE"):
         before_s = time.monotonic()
-        await look(at, tasks)
+        with capture_logs() as logs:
+            for _ in range(3 if is_away else 1):
+                await look(at, tasks)
+    assert [line["step"] for line in logs if line["event"] == "database_away"] == (["renew"] if is_away else [])
     assert worker.contact.beaten_s >= before_s
     assert not at.silence._being_killed
 

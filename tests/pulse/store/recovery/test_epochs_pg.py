@@ -15,7 +15,16 @@ import pytest
 
 from pulse.common.ids import first_at, uuid7
 from pulse.errors import StatementError, UnavailableError
-from pulse.store.recovery.epochs import CLOSED, UNWITNESSED, WENT_BACK, EpochStore, Held, HostContact, Witnessed
+from pulse.store.recovery.epochs import (
+    CLOSED,
+    LISTED,
+    UNWITNESSED,
+    WENT_BACK,
+    EpochStore,
+    Held,
+    HostContact,
+    Witnessed,
+)
 from pulse.store.rows import Claim, Completion, Fence
 from pulse.store.statements import STATEMENTS
 from pulse.store.store import Store
@@ -378,6 +387,20 @@ async def test_what_was_finished_and_is_open_again(connection: Sql, store: Store
     assert row is not None
     assert tuple(row) == (33, 23)
     assert await connection.fetchval("SELECT reopened FROM pulse.epochs WHERE epoch = 1") is None
+
+
+async def test_what_the_database_does_not_know(connection: Sql, store: Store) -> None:
+    """Each host adds its own to the epoch, and no more than somebody can look at."""
+    known, gone = await forge(connection), [uuid7().bytes for _ in range(LISTED + 1)]
+    assert sorted(await store.epochs.unknown([gone[0], known, gone[1]])) == sorted(gone[:2])
+    for number in (2, 3):
+        await raised(store, number)
+    await store.epochs.note_unknown(2, running=gone, finished=[])
+    await store.epochs.note_unknown(2, running=gone[:1], finished=gone[:2])
+    rows = await connection.fetch("SELECT detail - 'hosts' AS told FROM pulse.epochs ORDER BY epoch")
+    first, told, last = (json.loads(row["told"]) for row in rows)
+    assert (first, last) == ({}, {})
+    assert {name: len(ids) for name, ids in told.items()} == {"unknown_running": LISTED + 1, "unknown_finished": 2}
 
 
 async def test_a_look_tells_another_place(store: Store) -> None:
