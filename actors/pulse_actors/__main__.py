@@ -13,7 +13,8 @@ from typing import Final
 
 import pulse.logs  # noqa: F401 # pyright: ignore[reportUnusedImport] - before all that imports structlog
 from pulse_actors.runtime import template
-from pulse_actors.runtime.actor import ActorMain, import_loop, run
+from pulse_actors.runtime.actor import ActorMain, run
+from pulse_actors.runtime.event_loop import import_loop
 
 TEMPLATE: Final = "template"
 

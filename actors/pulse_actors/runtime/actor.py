@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import importlib
-import importlib.util
 import os
 import random
 import signal
@@ -20,7 +18,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Protocol, TypeVar, cast
+from typing import Final, Protocol, TypeVar, cast
 
 import anyio
 import anyio.abc
@@ -48,6 +46,7 @@ from pulse.store.store import Store
 from pulse.system import directories, processes
 from pulse_actors.runtime import gate_summary
 from pulse_actors.runtime.bus import Bus, BusFrame, Hint
+from pulse_actors.runtime.event_loop import hear_loop, loop_options
 
 EXIT_STOPPED: Final = 0
 EXIT_INTERNAL: Final = 70  # EX_SOFTWARE: restarted
@@ -337,18 +336,6 @@ def _not_there(store: Store, error: Exception) -> dict[str, object]:
 ActorMain = Callable[[Runtime], Awaitable[None]]
 
 
-def hear_loop(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """
-    Drop an error of anyio that means nothing.
-
-    anyio wakes a task that reads from a socket when data arrives, and when the socket was closed. If a peer connects
-    and leaves at once both happen together; the second wake comes too late, which is harmless.
-    """
-    if isinstance(context.get("exception"), asyncio.InvalidStateError) and "set_result" in str(context.get("message")):
-        return
-    loop.default_exception_handler(context)
-
-
 async def _run(name: str, bus_fd: int, main: ActorMain) -> int:
     asyncio.get_running_loop().set_exception_handler(hear_loop)
     bus = await Bus.over(bus_fd)
@@ -415,7 +402,7 @@ def run(name: str, *, bus_fd: int, parent_pid: int, main: ActorMain) -> int:
     processes.leave_no_core()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole terminal group; the supervisor decides
     try:
-        return anyio.run(_run, name, bus_fd, main, backend="asyncio", backend_options=_loop_options())
+        return anyio.run(_run, name, bus_fd, main, backend="asyncio", backend_options=loop_options())
     except BaseException as error:  # logs a bug that ends the process
         log.exception("actor_failed", actor=name, error=repr(error))
         return EXIT_DATABASE if _is_of_database(error) else EXIT_INTERNAL
@@ -428,17 +415,6 @@ def _is_of_database(error: BaseException) -> bool:
     return isinstance(error, (UnavailableError, *OF_DRIVER))  # other OSErrors may have any cause
 
 
-def import_loop() -> None:
-    """Import what the event loop needs: once, for all processes that are forked afterwards."""
-    importlib.import_module("anyio._backends._asyncio")
-    if _loop_options()["use_uvloop"]:
-        importlib.import_module("uvloop")
-
-
-def _loop_options() -> dict[str, Any]:
-    return {"use_uvloop": importlib.util.find_spec("uvloop") is not None}
-
-
 __all__ = [
     "Actor",
     "Backoff",
@@ -446,7 +422,6 @@ __all__ = [
     "Turn",
     "TurnResult",
     "database_status",
-    "import_loop",
     "run",
     "until_available",
 ]
