@@ -2,7 +2,8 @@
 The one list of all that pulse can find wrong: every tool that tells of it takes its findings from these checks.
 
 `pulse doctor`, `pulse ctl status`, the dashboard, the metric `pulse_finding` and the alert rules tell of a check that
-is ``everywhere``. The others are about the place where the doctor itself runs: its installation, files, limits.
+is ``everywhere``. The others are about the place where the doctor itself runs (its installation, files, limits), or may
+be as they should be.
 """
 
 from __future__ import annotations

@@ -34,7 +34,15 @@ def test_each_check_that_all_tools_tell_of_is_looked_at() -> None:
     """A check of the database that no statement asks for would be the doctor's alone."""
     own = {"processes", "workers", "statements", "memory"}  # of this process, and of the supervisor
     told = {check for check, one in CHECKS.items() if one.everywhere}
-    assert told - own == {check for check in verdicts(CheckContext()) if CHECKS[check].question in ASKED}
+    assert told - own == {check for check in verdicts(CheckContext()) if CHECKS[check].question in ASKED} - {"standbys"}
+
+
+def test_what_the_doctor_alone_tells() -> None:
+    """An asynchronous standby may be as it should be: no alert for ever, though its statement is asked."""
+    row = {"in_recovery": False, "awaited": "", "waits": "on", "standbys": 1, "synchronous": 0, "hidden": 0}
+    waiting = {**row, "awaited": "b", "waiting": 1, "waited_s": 60.0}
+    assert judge({"replication": [{**row, "waiting": 0, "waited_s": 0.0}]}, CheckContext()) == []
+    assert [one.check for one in judge({"replication": [waiting]}, CheckContext())] == ["commits"]
 
 
 class Asked:
