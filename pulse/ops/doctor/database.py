@@ -91,7 +91,7 @@ def pooler(rows: Sequence[Row], _grace_s: float) -> Finding:
             "pooler",
             State.WARNING,
             "pulse is connected through a pooler, which keeps sessions apart",
-            advice=("Let pulse connect directly: it keeps its few connections anyway.",),
+            advice=("Let pulse connect directly, if you can: it keeps its few connections anyway.",),
         )
     return Finding(
         "pooler",

@@ -28,6 +28,7 @@ from pulse.store.connections.session import Session
 from pulse.store.connections.usage import Usage
 from pulse.store.failures import FAILURES, Failing, error_of, is_safe_after
 from pulse.store.recovery.timelines import ServerTimeline, Timelines
+from pulse.store.statements import STATEMENTS
 
 if TYPE_CHECKING:
     from asyncpg import Connection, Record
@@ -67,6 +68,9 @@ COUNT_SETTINGS: Final[Mapping[str, str]] = {
     "lock_timeout": "100ms",
 }
 
+# What PgBouncer answers to settings of a session that come with its start; SQL sets them there instead.
+_REFUSES_SETTINGS: Final = "unsupported startup parameter"
+
 # Only a change of the settings helps: wrong password, unknown user or database, no permission.
 REFUSED_SQLSTATES: Final = frozenset({"28000", "28P01", "3D000", "42501"})
 
@@ -95,31 +99,54 @@ async def connect(
     """
     A new connection, within CONNECT_DEADLINE_S.
 
+    A pooler may refuse settings that come with the start of a session: then they are set by a statement, which is right
+    only where the pooler keeps sessions apart. ``refuse_pooler`` looks whether it does.
+
     Args:
         target: Where to.
         settings: Settings of the session.
-        limits: Limits that the server enforces; poolers refuse them.
-        statements: How many prepared statements the connection keeps; poolers may refuse them, too.
+        limits: Limits that the server enforces.
+        statements: How many prepared statements the connection keeps; poolers may refuse them.
 
     Raises:
         ConfigError: The DSN is malformed, or the server refuses these credentials or this database.
         UnavailableError: The server does not answer, or not now.
     """
+    wanted = {**limits, **settings}
     try:
         async with asyncio.timeout(CONNECT_DEADLINE_S):
-            connection: Session = await asyncpg.connect(
-                as_url(target.dsn),
-                timeout=CONNECT_DEADLINE_S,
-                server_settings={**limits, **settings, "application_name": target.application_name},
-                statement_cache_size=statements,
-                max_cached_statement_lifetime=0,  # for ever: recovery after a quiet hour must not wait for planning
-                connection_class=Session,
-                target_session_attrs=SessionAttribute.read_write if "," in target.dsn else SessionAttribute.any,
-            )
+            try:
+                connection = await _session(target, wanted, statements)
+            except asyncpg.PostgresError as error:
+                if not wanted or _REFUSES_SETTINGS not in str(error):
+                    raise
+                connection = await _session(target, {}, statements)
+                await _set(connection, wanted)
     except (*FAILURES, ValueError) as error:
         raise _translated(error, target) from error
     _keep_alive(connection)
     return connection
+
+
+async def _session(target: Target, settings: Mapping[str, str], statements: int) -> Session:
+    made: Session = await asyncpg.connect(
+        as_url(target.dsn),
+        timeout=CONNECT_DEADLINE_S,
+        server_settings={**settings, "application_name": target.application_name},
+        statement_cache_size=statements,
+        max_cached_statement_lifetime=0,  # for ever: recovery after a quiet hour must not wait for planning
+        connection_class=Session,
+        target_session_attrs=SessionAttribute.read_write if "," in target.dsn else SessionAttribute.any,
+    )
+    return made
+
+
+async def _set(connection: Session, settings: Mapping[str, str]) -> None:
+    try:
+        await connection.execute(STATEMENTS["set_session"].sql, [*settings], [*settings.values()])
+    except BaseException:
+        connection.terminate()
+        raise
 
 
 def _translated(error: Exception, target: Target) -> ConfigError | UnavailableError:
