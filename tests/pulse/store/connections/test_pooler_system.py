@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from typing import Any, cast
+from uuid import UUID
 
 import asyncpg
 import pytest
 from anyio.lowlevel import checkpoint
 
-from pulse.common.ids import JobId
 from pulse.config import Settings
 from pulse.errors import SchemaError, UnavailableError
 from pulse.store.admin import doctor
@@ -106,7 +106,7 @@ def test_a_server_and_sql_submits_by_the_recipe_of_the_page(empty: str, recipe: 
     with bouncer_of(recipe, empty) as pools, place(pools["pulse"], **SHORT_LEASE) as whole:
         whole.start()
         whole.pool()
-        jobs = [whole.jobs().submit("mark", {"n": number}) for number in range(5)]
+        jobs: list[UUID] = [whole.jobs().submit("mark", {"n": number}) for number in range(5)]
         whole.dsn = pools["shop"]  # of the test's own statements
         jobs += asyncio.run(submitted(pools["shop"]))
         killed = whole.kill_actor("dispatcher")
@@ -118,11 +118,11 @@ def test_a_server_and_sql_submits_by_the_recipe_of_the_page(empty: str, recipe: 
         assert asyncio.run(settings_left(pools["shop"])) == {("0", "on")}
 
 
-async def submitted(dsn: str) -> list[JobId]:
+async def submitted(dsn: str) -> list[UUID]:
     """Jobs of two sessions at once, each job in a transaction of its own."""
     sessions = [await asyncpg.connect(dsn, statement_cache_size=0) for _ in range(2)]
     made = [
-        JobId(str(await session.fetchval("SELECT pulse.submit(name => 'mark', args => '{\"n\": 9}')")))
+        UUID(str(await session.fetchval("SELECT pulse.submit(name => 'mark', args => '{\"n\": 9}')")))
         for _ in range(5)
         for session in sessions
     ]
