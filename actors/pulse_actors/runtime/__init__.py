@@ -5,4 +5,5 @@ What every actor runs on.
 - bus: the actor's end of the bus to the supervisor
 - gate_summary: a short form of the gate, for the bus and the log
 - pg_listen: receives NOTIFY of PostgreSQL, and reconnects
+- schema: what an actor does about the schema when it starts
 """

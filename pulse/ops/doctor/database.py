@@ -184,7 +184,7 @@ def rights(rows: Sequence[Row], _grace_s: float) -> Finding:
 
 
 def schema(rows: Sequence[Row], _grace_s: float) -> Finding:
-    """Whether the schema is there, in the version of this program."""
+    """Whether the schema is there, in a version that this program works with."""
     (row,) = rows
     version, wanted = row["version"], row["wanted"]
     if row["is_development"]:
@@ -193,13 +193,13 @@ def schema(rows: Sequence[Row], _grace_s: float) -> Finding:
         return Finding("schema", State.WRONG, text, advice=advice)
     if version == wanted:
         return Finding("schema", State.OK, f"the schema pulse is at version {version}")
-    if version > wanted:
-        text = f"the schema pulse is at version {version}; this program knows up to {wanted}"
-        return Finding(
-            "schema", State.WRONG, text, advice=("Upgrade pulse here: a newer one has upgraded the schema.",)
-        )
-    text = f"the schema pulse is at version {version}, not {wanted}" if version else "the schema pulse is not installed"
-    return Finding("schema", State.WRONG, text, advice=("pulse migrate",))
+    state, but = (State.WARNING, ", and works with that, too") if row["works"] else (State.WRONG, "")
+    if not version:
+        return Finding("schema", State.WRONG, "the schema pulse is not installed", advice=("pulse migrate",))
+    state, but = (State.WARNING, ", and works with that, too") if row["works"] else (State.WRONG, "")
+    text = f"the schema pulse is at version {version}; this program has {wanted}{but}"
+    todo = "pulse migrate" if version < wanted else "Upgrade pulse here: a newer one has upgraded the schema."
+    return Finding("schema", state, text, advice=(todo,))
 
 
 def indexes(rows: Sequence[Row], _grace_s: float, *, expected: Iterable[str]) -> Finding:

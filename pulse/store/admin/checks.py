@@ -18,7 +18,7 @@ import msgspec
 from msgspec.structs import replace
 
 from pulse.errors import ConflictError, NotFoundError, PulseError, SchemaError, UnavailableError
-from pulse.store.admin.schema import SCHEMA_VERSION, installed_version
+from pulse.store.admin.schema import SCHEMA_VERSION, installed_version, works_with
 from pulse.store.connections.pool import Target, connect
 from pulse.store.failures import Meaning, meaning_of
 from pulse.store.statements import Statement, parse, texts
@@ -234,7 +234,7 @@ async def connected(target: Target, settings: dict[str, str]) -> AsyncGenerator[
 
 async def _refuse_strangers(connection: Connection[Record]) -> None:
     version = await installed_version(connection)
-    if version != SCHEMA_VERSION:
+    if not works_with(version):
         found = f"version {version}" if version else "not installed"
         raise SchemaError(f"the schema pulse is {found}; this program checks version {SCHEMA_VERSION}: pulse migrate")
 

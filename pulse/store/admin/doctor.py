@@ -18,7 +18,7 @@ import asyncpg
 import msgspec
 
 from pulse.errors import PulseError, UnavailableError
-from pulse.store.admin.schema import SCHEMA_VERSION, is_development
+from pulse.store.admin.schema import SCHEMA_VERSION, is_development, works_with
 from pulse.store.connections.pool import Target, connect
 from pulse.store.failures import FAILURES, Meaning, meaning_of
 from pulse.store.statements import parse, schema_sql, texts
@@ -103,7 +103,7 @@ async def _ask_all(seen: DatabaseAnswers, target: Target, connection: Connection
     seen.rows["pooler"] = [await pooler_between(connection, identity["pid"], target)]
     schema = await _schema(seen, connection)
     seen.rows["schema"] = [schema]
-    is_known = schema["version"] == SCHEMA_VERSION and not schema["is_development"]
+    is_known = works_with(schema["version"]) and not schema["is_development"]
     for name in (*SERVER_CHECKS, *(QUEUE_CHECKS if is_known else ())):
         if time.monotonic() + STATEMENT_S < deadline_s:
             await _ask(seen, connection, name)
@@ -137,9 +137,10 @@ async def _schema(seen: DatabaseAnswers, connection: Connection[Record]) -> Mapp
     await _ask(seen, connection, "schema_there")
     if any(row["is_there"] for row in seen.rows.get("schema_there", [])):
         await _ask(seen, connection, "schema_found")
-    found = {"version": 0, "wanted": SCHEMA_VERSION, "is_development": False}
+    found = {"version": 0, "wanted": SCHEMA_VERSION, "is_development": False, "works": False}
     for row in seen.rows.get("schema_found", []):
         found |= {"version": row["version"], "is_development": is_development(row["version"], row["release"])}
+        found |= {"works": works_with(row["version"])}
     return found
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from pulse.store.admin import schema
+from pulse.store.admin.upgrade.runner import Upgrade
 from tests.support.store.helpers import Patch, Sql
 
 # The table as development versions made it, up to their version 10: a row for each version, and no release.
@@ -36,19 +37,35 @@ _CATALOGUE: Final = """
 """
 
 
-def make_upgrades(monkeypatch: Patch, folder: Path, *steps: str) -> int:
-    """Let this pulse be a later one, whose releases brought *steps*, SQL each, as files in *folder*; its version."""
+def make_upgrades(monkeypatch: Patch, folder: Path, *versions: str) -> int:
+    """
+    Let this pulse be a later one, and return its version.
+
+    Args:
+        folder: For the files of the steps.
+        versions: The steps of each version; SQL without a step's header is a step of its own, which locks nobody out.
+    """
     upgrades = folder / "upgrades"
     upgrades.mkdir(exist_ok=True)
-    for version, step in enumerate(steps, max(schema.RELEASES) + 1):
-        release = f"made up {version}"
-        end = f"INSERT INTO pulse.schema_version (version, release) VALUES ({version}, '{release}');"
-        (upgrades / f"{version}.sql").write_text(f"{step};\n{end}\n")
-        monkeypatch.setitem(schema.RELEASES, version, release)
+    for version, steps in enumerate(versions, max(schema.RELEASES) + 1):
+        text = steps if "-- step:" in steps else step("made-up", steps, kind="long")
+        (upgrades / f"{version}.sql").write_text(text, "utf-8")
+        monkeypatch.setitem(schema.RELEASES, version, f"made up {version}")
     newest = max(schema.RELEASES)
-    monkeypatch.setattr(schema, "_UPGRADES", upgrades)
+    monkeypatch.setattr(schema, "VERSIONS", upgrades)
     monkeypatch.setattr(schema, "SCHEMA_VERSION", newest)
     return newest
+
+
+def step(name: str, sql: str, *, kind: str = "brief", table: str = "none", lock: str = "none") -> str:
+    """A step, as a file of them has it."""
+    header = f"-- step: {name}\n-- What:  {name}\n-- Kind:  {kind}\n-- Table: {table}\n-- Lock:  {lock}\n"
+    return f"{header}{sql.rstrip().rstrip(';')};\n"
+
+
+async def upgraded(connection: Sql) -> int:
+    """Upgrade the database of a session, and return the version that was found."""
+    return await Upgrade(connection, lambda _: None).run()
 
 
 async def catalogue(connection: Sql) -> list[str]:
