@@ -367,7 +367,7 @@ async def _run(name: str, bus_fd: int, main: ActorMain) -> int:
     boot = start.boot
     store = Store(Target(settings.dsn, f"pulse {name}"), proved=not boot)
     store.timelines.directory = _state_dir(settings)
-    runtime = Runtime(name, bus, settings, store, boot=boot, embedded=start.embedded)
+    runtime = Runtime(name, bus, settings, store=store, boot=boot, embedded=start.embedded)
     try:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(runtime.listen, tasks.cancel_scope)

@@ -19,7 +19,7 @@ from pulse.errors import ConfigError, PulseError
 
 if TYPE_CHECKING:
     from pulse.store.admin.roles import Made
-    from pulse.store.admin.upgrade.plan import Plan
+    from pulse.store.admin.upgrade.plan import UpgradePlan
     from pulse.store.store import Store
 
 
@@ -60,7 +60,7 @@ def migrate(
 
     Servers and workers go on meanwhile, also those of the release before. Harmless to repeat, safe when several do it
     at once; an upgrade that was interrupted goes on where it was. The supervisor installs the schema at its start,
-    too, and upgrades that of its embedded PostgreSQL.
+    too, and upgrades the schema of its embedded PostgreSQL.
     """
     from pulse.config import load
 
@@ -138,7 +138,7 @@ async def _migrate(dsn: str, prefix: str | None) -> list[str]:
         return done if prefix is None else [*done, *_what_became(await _make_roles(store, prefix), prefix)]
 
 
-async def _told(dsn: str) -> Plan:
+async def _told(dsn: str) -> UpgradePlan:
     from pulse.store.admin.upgrade.plan import plan
 
     async with _opened(dsn) as store, store.query.connection() as connection:

@@ -12,7 +12,7 @@ from pulse.common.text import count
 from pulse.ops.doctor.finding import shown_bytes
 
 if TYPE_CHECKING:
-    from pulse.store.admin.upgrade.plan import Plan, PlannedStep
+    from pulse.store.admin.upgrade.plan import StepState, UpgradePlan
 
 _COLUMNS: Final = (
     Column("version", right=True),
@@ -27,7 +27,7 @@ _COLUMNS: Final = (
 )
 
 
-def show_plan(plan: Plan, *, as_json: bool) -> None:
+def show_plan(plan: UpgradePlan, *, as_json: bool) -> None:
     """Print a plan."""
     if as_json:
         write_document({"found": plan.found, "wanted": plan.wanted, "steps": [as_document(one) for one in plan.steps]})
@@ -37,7 +37,7 @@ def show_plan(plan: Plan, *, as_json: bool) -> None:
         Screen().table(Table(_COLUMNS, [_row(one) for one in plan.steps]))
 
 
-def headline_of(plan: Plan) -> str:
+def headline_of(plan: UpgradePlan) -> str:
     """The plan in a sentence."""
     if plan.found == 0:
         return f"the schema pulse is not there: pulse migrate installs version {plan.wanted}"
@@ -47,7 +47,7 @@ def headline_of(plan: Plan) -> str:
     return f"schema pulse is at version {plan.found}, this pulse brings {plan.wanted}: {left} to do"
 
 
-def as_document(one: PlannedStep) -> Mapping[str, Any]:
+def as_document(one: StepState) -> Mapping[str, Any]:
     """A step as JSON has it."""
     step = one.step
     return {
@@ -57,14 +57,14 @@ def as_document(one: PlannedStep) -> Mapping[str, Any]:
     }  # fmt: skip
 
 
-def state_of(one: PlannedStep) -> str:
+def state_of(one: StepState) -> str:
     """``done``, ``under way`` or ``to do``."""
     if one.noted.is_done:
         return "done"
     return "under way" if one.noted.reached is not None else "to do"
 
 
-def _row(one: PlannedStep) -> Line:
+def _row(one: StepState) -> Line:
     step, state = one.step, state_of(one)
     rows = f"{one.noted.rows:,} of {one.rows or 0:,}" if state == "under way" else _shown(one.rows)
     size = "" if one.size_bytes is None else shown_bytes(one.size_bytes)

@@ -64,8 +64,12 @@ def step(name: str, sql: str, *, kind: str = "brief", table: str = "none", lock:
 
 
 async def upgraded(connection: Sql) -> int:
-    """Upgrade the database of a session, and return the version that was found."""
-    return await Upgrade(connection, lambda _: None).run()
+    """Upgrade the database of a session, and leave that as it was; the version that was found."""
+    try:
+        return await Upgrade(connection, lambda _: None).run()
+    finally:
+        if not connection.is_closed():
+            await connection.execute("RESET ROLE; SELECT pg_advisory_unlock_all()")
 
 
 async def catalogue(connection: Sql) -> list[str]:

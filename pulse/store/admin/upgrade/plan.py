@@ -13,12 +13,12 @@ from pulse.store.statements import parse, texts
 if TYPE_CHECKING:
     from asyncpg import Connection, Record
 
-__all__ = ["UPGRADE", "Noted", "Plan", "PlannedStep", "noted", "plan", "steps_between"]
+__all__ = ["UPGRADE", "StepProgress", "StepState", "UpgradePlan", "noted", "plan", "steps_between"]
 
 UPGRADE: Final = parse(*texts("admin/upgrade", "upgrade.sql"))
 
 
-class Noted(msgspec.Struct, frozen=True):
+class StepProgress(msgspec.Struct, frozen=True):
     """How far a step has come: the key that it *reached*, how many *rows* it looked at, and whether it *is_done*."""
 
     reached: str | None = None
@@ -26,7 +26,7 @@ class Noted(msgspec.Struct, frozen=True):
     is_done: bool = False
 
 
-class PlannedStep(msgspec.Struct, frozen=True):
+class StepState(msgspec.Struct, frozen=True):
     """
     A step, and where it stands.
 
@@ -37,12 +37,12 @@ class PlannedStep(msgspec.Struct, frozen=True):
     """
 
     step: Step
-    noted: Noted
+    noted: StepProgress
     rows: int | None = None
     size_bytes: int | None = None
 
 
-class Plan(msgspec.Struct, frozen=True):
+class UpgradePlan(msgspec.Struct, frozen=True):
     """
     An upgrade.
 
@@ -54,7 +54,7 @@ class Plan(msgspec.Struct, frozen=True):
 
     found: int
     wanted: int
-    steps: list[PlannedStep]
+    steps: list[StepState]
 
 
 def steps_between(found: int, wanted: int) -> list[Step]:
@@ -62,24 +62,26 @@ def steps_between(found: int, wanted: int) -> list[Step]:
     return [step for version in range(found + 1, wanted + 1) for step in steps_of(version, schema.VERSIONS)]
 
 
-async def noted(connection: Connection[Record]) -> dict[tuple[int, str], Noted]:
+async def noted(connection: Connection[Record]) -> dict[tuple[int, str], StepProgress]:
     """What an upgrade that is under way has done, by version and step."""
     if not await connection.fetchval(UPGRADE["upgrade_notes_there"].sql):
         return {}
     rows = await connection.fetch(UPGRADE["upgrade_noted"].sql)
-    return {(row["version"], row["step"]): Noted(row["reached"], row["rows"], is_done=row["is_done"]) for row in rows}
+    return {
+        (row["version"], row["step"]): StepProgress(row["reached"], row["rows"], is_done=row["is_done"]) for row in rows
+    }
 
 
-async def plan(connection: Connection[Record]) -> Plan:
+async def plan(connection: Connection[Record]) -> UpgradePlan:
     """What `pulse migrate` would do now."""
     found = await schema.installed_version(connection)
     steps = steps_between(found, schema.SCHEMA_VERSION) if found else []
     done = await noted(connection) if steps else {}
     tables = sorted({step.table for step in steps if step.table is not None})
     sizes = {row["name"]: row for row in await connection.fetch(UPGRADE["upgrade_tables"].sql, tables)}
-    planned = list[PlannedStep]()
+    planned = list[StepState]()
     for step in steps:
         size = sizes.get(step.table)
         where = (None, None) if size is None else (size["rows"], size["bytes"])
-        planned.append(PlannedStep(step, done.get((step.version, step.name), Noted()), *where))
-    return Plan(found, schema.SCHEMA_VERSION, planned)
+        planned.append(StepState(step, done.get((step.version, step.name), StepProgress()), *where))
+    return UpgradePlan(found, schema.SCHEMA_VERSION, planned)

@@ -20,8 +20,8 @@ import asyncpg
 from pulse.errors import SchemaError, UnavailableError
 from pulse.store.admin import schema
 from pulse.store.admin.roles import grants_sql, standing
-from pulse.store.admin.upgrade.plan import UPGRADE, Noted, noted, steps_between
-from pulse.store.admin.upgrade.steps import Kind, Step
+from pulse.store.admin.upgrade.plan import UPGRADE, StepProgress, noted, steps_between
+from pulse.store.admin.upgrade.steps import Step, StepKind
 from pulse.store.connections.pool import Target, connect
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ class Upgrade:
         for version in range(found + 1, schema.SCHEMA_VERSION + 1):
             steps = steps_between(version - 1, version)
             for number, step in enumerate(steps, 1):
-                before = done.get((version, step.name), Noted())
+                before = done.get((version, step.name), StepProgress())
                 if not before.is_done:
                     self._say(f"version {version}, step {number} of {len(steps)}: {step.name}")
                     await self._take(step, before)
@@ -137,13 +137,13 @@ class Upgrade:
                 "or upgrade release by release"
             )
 
-    async def _take(self, step: Step, before: Noted) -> None:
+    async def _take(self, step: Step, before: StepProgress) -> None:
         match step.kind:
-            case Kind.BRIEF | Kind.LONG:
+            case StepKind.BRIEF | StepKind.LONG:
                 await self._patiently(step, partial(self._once, step))
-            case Kind.CONCURRENT:
+            case StepKind.CONCURRENT:
                 await self._concurrently(step)
-            case Kind.BATCHES:
+            case StepKind.BATCHES:
                 await self._fill(step, before)
 
     async def _once(self, step: Step) -> None:
@@ -155,7 +155,7 @@ class Upgrade:
                     await self._connection.execute(guard)
                 await self._limit(LOCK_MS, HOLD_MS)
             await self._connection.execute(step.sql)
-            await self._note(step, Noted(is_done=True))
+            await self._note(step, StepProgress(is_done=True))
 
     async def _concurrently(self, step: Step) -> None:
         left = None if step.index is None else await self._connection.fetchval(
@@ -164,9 +164,9 @@ class Upgrade:
         if left is not None:
             await self._connection.execute(left)
         await self._connection.execute(step.sql)
-        await self._note(step, Noted(is_done=True))
+        await self._note(step, StepProgress(is_done=True))
 
-    async def _fill(self, step: Step, before: Noted) -> None:
+    async def _fill(self, step: Step, before: StepProgress) -> None:
         reached, rows, size = before.reached, before.rows, FIRST_ROWS
         while True:
             began_s = time.monotonic()
@@ -185,9 +185,9 @@ class Upgrade:
             await self._limit(LOCK_MS, 0, synchronous="off")  # its rows are lost with its note, if at all
             row = await self._connection.fetchrow(step.sql, reached, size)
             if row is None or not row["rows"]:
-                await self._note(step, Noted(is_done=True))
+                await self._note(step, StepProgress(is_done=True))
                 return None
-            await self._note(step, Noted(row["reached"], row["rows"]))
+            await self._note(step, StepProgress(row["reached"], row["rows"]))
             return row["reached"], row["rows"]
 
     async def _finish(self, version: int, prefix: str | None) -> None:
@@ -199,7 +199,7 @@ class Upgrade:
                 await self._connection.execute(grants_sql(prefix))  # for new tables and functions, too
 
     async def _patiently(self, step: Step, take: Callable[[], Awaitable[T]]) -> T:
-        """Take a step as soon as nobody is in its way."""
+        """Take a step; again, while another session has what it needs."""
         deadline_s = time.monotonic() + PATIENCE_S
         while True:
             try:
@@ -218,7 +218,7 @@ class Upgrade:
         """Limit this transaction; 0: for ever."""
         await self._connection.execute(UPGRADE["upgrade_limits"].sql, f"{lock_ms}", f"{hold_ms}", synchronous)
 
-    async def _note(self, step: Step, noted: Noted) -> None:
+    async def _note(self, step: Step, noted: StepProgress) -> None:
         values = step.version, step.name, noted.reached, noted.rows, noted.is_done
         await self._connection.execute(UPGRADE["upgrade_note"].sql, *values)
 

@@ -4,7 +4,7 @@ Reads the steps that upgrade the schema to a version, from ``versions/N.sql``.
 A step is ``-- step: NAME``, a header of comments and SQL. The header has
 
 * ``What:`` what it does, a sentence;
-* ``Kind:`` how it runs, see ``Kind``;
+* ``Kind:`` how it runs, see ``StepKind``;
 * ``Table:`` the table that it locks or fills, ``none`` if there is none;
 * ``Lock:`` the strongest lock that it takes on that table, as PostgreSQL's manual calls it, or ``none``.
 
@@ -20,7 +20,7 @@ from typing import Final
 
 import msgspec
 
-__all__ = ["Kind", "Step", "parse_steps", "steps_of"]
+__all__ = ["Step", "StepKind", "parse_steps", "steps_of"]
 
 WEAK_LOCKS: Final = ("none", "ACCESS SHARE", "ROW SHARE", "ROW EXCLUSIVE", "SHARE UPDATE EXCLUSIVE")
 STRONG_LOCKS: Final = ("SHARE", "SHARE ROW EXCLUSIVE", "EXCLUSIVE", "ACCESS EXCLUSIVE")
@@ -30,7 +30,7 @@ _INDEX: Final = re.compile(r"CREATE (?:UNIQUE )?INDEX CONCURRENTLY IF NOT EXISTS
 _FIELDS: Final = ("What", "Kind", "Table", "Lock")
 
 
-class Kind(StrEnum):
+class StepKind(StrEnum):
     """
     How a step runs.
 
@@ -64,7 +64,7 @@ class Step(msgspec.Struct, frozen=True):
     version: int
     name: str
     what: str
-    kind: Kind
+    kind: StepKind
     table: str | None
     lock: str
     sql: str
@@ -78,7 +78,7 @@ class Step(msgspec.Struct, frozen=True):
     def index(self) -> str | None:
         """The index that it makes concurrently."""
         found = _INDEX.search(self.sql)
-        return found[1] if found and self.kind is Kind.CONCURRENT else None
+        return found[1] if found and self.kind is StepKind.CONCURRENT else None
 
 
 def steps_of(version: int, folder: Path) -> list[Step]:
@@ -111,11 +111,11 @@ def _step(version: int, name: str, block: str) -> Step:
     if missing := [field for field in _FIELDS if field not in fields]:
         message = f"step {name}: the header lacks {', '.join(missing)}"
         raise ValueError(message)
-    if fields["Kind"] not in {*Kind}:
-        message = f"step {name}: its kind is {fields['Kind']}; {', '.join(Kind)} are allowed"
+    if fields["Kind"] not in {*StepKind}:
+        message = f"step {name}: its kind is {fields['Kind']}; {', '.join(StepKind)} are allowed"
         raise ValueError(message)
-    kind = Kind(fields["Kind"])
-    allowed = (*WEAK_LOCKS, *STRONG_LOCKS) if kind is Kind.BRIEF else WEAK_LOCKS
+    kind = StepKind(fields["Kind"])
+    allowed = (*WEAK_LOCKS, *STRONG_LOCKS) if kind is StepKind.BRIEF else WEAK_LOCKS
     if fields["Lock"] not in allowed:
         message = f"step {name}: it locks {fields['Lock']}; if it is {kind}, {', '.join(allowed)} are allowed"
         raise ValueError(message)

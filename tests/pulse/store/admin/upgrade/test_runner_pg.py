@@ -50,7 +50,7 @@ VALIDATE: Final = step(
 )  # fmt: skip
 ALL: Final = ADD + FILL + CHECK + VALIDATE + INDEX
 FAULTY: Final = step("faulty", "SELECT 1 / 0", kind="long")
-FREE_S: Final = 1.0  # for a statement that nobody is in the way of, on a busy machine
+FREE_S: Final = 1.0  # for a statement that waits for no lock, on a busy machine
 LATER: Final = "CREATE TABLE IF NOT EXISTS pulse.later (id int)"
 
 
@@ -83,7 +83,7 @@ async def test_all_kinds_of_steps(installed: Sql, monkeypatch: Patch, tmp_path: 
         f"version {newest}, step {number} of 5: {name}"
         for number, name in enumerate(("add", "fill", "check", "validate", "index"), 1)
     ]
-    assert await installed.fetch("SELECT DISTINCT region FROM pulse.jobs") == [(".",)]
+    assert await installed.fetchval("SELECT array_agg(DISTINCT region) FROM pulse.jobs") == ["."]
     made = await installed.fetchrow(
         "SELECT convalidated, indisvalid FROM pg_constraint, pg_index "
         "WHERE conname = 'jobs_region' AND indexrelid = 'pulse.jobs_region'::regclass"
@@ -121,7 +121,7 @@ async def test_an_upgrade_goes_on_where_it_was(installed: Sql, monkeypatch: Patc
     file = tmp_path / "upgrades" / f"{SCHEMA_VERSION + 1}.sql"
     file.write_text(file.read_text().replace("1 / 0", "1"))
     assert await upgraded(installed) == SCHEMA_VERSION
-    assert await installed.fetch("SELECT DISTINCT last_error FROM pulse.jobs") == [(".",)]
+    assert await installed.fetchval("SELECT array_agg(DISTINCT last_error) FROM pulse.jobs") == ["."]
 
 
 async def test_a_batch_and_its_note_are_one(installed: Sql, other: Sql, monkeypatch: Patch, tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ async def test_a_batch_and_its_note_are_one(installed: Sql, other: Sql, monkeypa
     under_way = (await plan(installed)).steps[1].noted
     assert (under_way.is_done, under_way.reached is not None, 10 <= under_way.rows < 400) == (False, True, True)
     await upgraded(installed)
-    assert await installed.fetch("SELECT DISTINCT region FROM pulse.jobs") == [(".",)]
+    assert await installed.fetchval("SELECT array_agg(DISTINCT region) FROM pulse.jobs") == ["."]
 
 
 @pytest.fixture

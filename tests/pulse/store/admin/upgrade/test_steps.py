@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pulse.store.admin import schema
-from pulse.store.admin.upgrade.steps import STRONG_LOCKS, WEAK_LOCKS, Kind, parse_steps, steps_of
+from pulse.store.admin.upgrade.steps import STRONG_LOCKS, WEAK_LOCKS, StepKind, parse_steps, steps_of
 from tests.support.admin.upgrade_kit import step
 
 
@@ -16,7 +16,7 @@ def test_what_a_step_says(tmp_path: Path) -> None:
     sql = "-- why\nALTER TABLE pulse.jobs ADD COLUMN x int"
     (tmp_path / "7.sql").write_text("-- The seventh.\n\n" + step("add-x", sql, table="pulse.jobs", lock="EXCLUSIVE"))
     (found,) = steps_of(7, tmp_path)
-    assert (found.version, found.name, found.what, found.kind) == (7, "add-x", "add-x", Kind.BRIEF)
+    assert (found.version, found.name, found.what, found.kind) == (7, "add-x", "add-x", StepKind.BRIEF)
     assert (found.table, found.lock, found.locks_out, found.index) == ("pulse.jobs", "EXCLUSIVE", True, None)
     assert found.sql == "ALTER TABLE pulse.jobs ADD COLUMN x int;"
 
