@@ -147,15 +147,20 @@ class Upgrade:
                 await self._fill(step, before)
 
     async def _once(self, step: Step) -> None:
-        async with self._connection.transaction():
+        """Take a step and note it; its locks are held by the server's work alone, not by a round trip."""
+        await self._connection.execute(UPGRADE["upgrade_begin"].sql)
+        try:
+            await self._note(step, StepProgress(is_done=True))
             await self._limit(WEAK_LOCK_MS, 0)
             if step.locks_out:
                 guard = await self._connection.fetchval(UPGRADE["upgrade_guard"].sql, step.table)
                 if guard is not None:
                     await self._connection.execute(guard)
                 await self._limit(LOCK_MS, HOLD_MS)
-            await self._connection.execute(step.sql)
-            await self._note(step, StepProgress(is_done=True))
+            await self._connection.execute(f"{step.sql}\n{UPGRADE['upgrade_commit'].sql}")
+        except asyncpg.PostgresError:
+            await self._connection.execute(UPGRADE["upgrade_rollback"].sql)
+            raise
 
     async def _concurrently(self, step: Step) -> None:
         left = None if step.index is None else await self._connection.fetchval(
@@ -182,7 +187,7 @@ class Upgrade:
     async def _batch(self, step: Step, reached: str | None, size: int) -> tuple[str, int] | None:
         """The key that was reached, and how many rows were looked at; None: there are no more."""
         async with self._connection.transaction():
-            await self._limit(LOCK_MS, 0, synchronous="off")  # its rows are lost with its note, if at all
+            await self._limit(LOCK_MS, 0)
             row = await self._connection.fetchrow(step.sql, reached, size)
             if row is None or not row["rows"]:
                 await self._note(step, StepProgress(is_done=True))
@@ -214,9 +219,9 @@ class Upgrade:
             self._tell(f"{step.name}: waits for {step.table}")
             await asyncio.sleep(RETRY_S * random.uniform(0.5, 1.0))  # noqa: S311 - spreads retries, guards nothing
 
-    async def _limit(self, lock_ms: int, hold_ms: int, *, synchronous: str = "on") -> None:
-        """Limit this transaction; 0: for ever."""
-        await self._connection.execute(UPGRADE["upgrade_limits"].sql, f"{lock_ms}", f"{hold_ms}", synchronous)
+    async def _limit(self, lock_ms: int, hold_ms: int) -> None:
+        """Limit this transaction; 0: for ever. It does not wait for the disk: a step is lost with its note, or not."""
+        await self._connection.execute(UPGRADE["upgrade_limits"].sql, f"{lock_ms}", f"{hold_ms}")
 
     async def _note(self, step: Step, noted: StepProgress) -> None:
         values = step.version, step.name, noted.reached, noted.rows, noted.is_done

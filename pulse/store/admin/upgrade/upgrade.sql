@@ -13,10 +13,27 @@ SELECT pg_try_advisory_lock(hashtextextended('pulse schema', 0)) AS is_mine;
 SELECT set_config('role', $1, false) AS role;
 
 
+-- name: upgrade_begin :exec
+-- What:    begin a transaction whose end is sent together with its last statement: the locks of that are held for no round trip.
+-- Args:    none.   Guard: none.   Returns: nothing.
+BEGIN;
+
+
+-- name: upgrade_commit :exec
+-- What:    what follows that last statement.   Args: none.   Guard: after an error, nothing of the transaction is left.   Returns: nothing.
+COMMIT;
+
+
+-- name: upgrade_rollback :exec
+-- What:    give up such a transaction.   Args: none.   Guard: none.   Returns: nothing.
+ROLLBACK;
+
+
 -- name: upgrade_limits :one
--- What:    limits of one transaction: how long to wait for a lock, and how long a statement may take; 0 is for ever.
--- Args:    $1 lock_timeout, $2 statement_timeout, $3 synchronous_commit.   Guard: none: this transaction only.   Returns: nothing of use.
-SELECT set_config('lock_timeout', $1, true), set_config('statement_timeout', $2, true), set_config('synchronous_commit', $3, true);
+-- What:    limits of one transaction: how long to wait for a lock, and how long a statement may take; 0 is for ever. Its commit does not
+--          wait for the disk.
+-- Args:    $1 lock_timeout, $2 statement_timeout.   Guard: none: this transaction only.   Returns: nothing of use.
+SELECT set_config('lock_timeout', $1, true), set_config('statement_timeout', $2, true), set_config('synchronous_commit', 'off', true);
 
 
 -- name: upgrade_guard :one
