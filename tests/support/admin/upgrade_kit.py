@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Final
 
 from pulse.store.admin import schema
 from pulse.store.admin.upgrade.runner import Upgrade
+from pulse.store.admin.upgrade.steps import STRONG_LOCKS, WEAK_LOCKS, Step, StepKind
 from tests.support.store.helpers import Patch, Sql
 
 # The table as development versions made it, up to their version 10: a row for each version, and no release.
@@ -17,6 +19,9 @@ DEVELOPMENT: Final = """
         installed_at timestamptz NOT NULL DEFAULT clock_timestamp()
     );
     INSERT INTO pulse.schema_version SELECT generate_series(1, {});
+"""
+_LOCKS: Final = """
+    SELECT mode FROM pg_locks WHERE locktype = 'relation' AND pid = pg_backend_pid() AND relation = to_regclass($1)
 """
 # Every column, constraint, index, table's options, function, trigger and version of the schema.
 _CATALOGUE: Final = """
@@ -70,6 +75,16 @@ async def upgraded(connection: Sql) -> int:
     finally:
         if not connection.is_closed():
             await connection.execute("RESET ROLE; SELECT pg_advisory_unlock_all()")
+
+
+async def lock_of(connection: Sql, step: Step) -> str:
+    """Take a step, and tell the strongest lock that it had on its table; "none": none."""
+    async with connection.transaction():
+        values = (None, 1) if step.kind is StepKind.BATCHES else ()
+        await connection.execute(step.sql, *values)
+        rows = await connection.fetch(_LOCKS, step.table)
+    modes = {re.sub(r"(?<=[a-z])(?=[A-Z])", " ", row["mode"].removesuffix("Lock")).upper() for row in rows}
+    return max(modes, key=[*WEAK_LOCKS, *STRONG_LOCKS].index, default="none")
 
 
 async def catalogue(connection: Sql) -> list[str]:

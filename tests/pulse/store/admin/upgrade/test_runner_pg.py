@@ -15,10 +15,12 @@ from pulse.store.admin.schema import RELEASES, SCHEMA_VERSION, ensure_schema
 from pulse.store.admin.upgrade import runner
 from pulse.store.admin.upgrade.plan import UPGRADE, plan
 from pulse.store.admin.upgrade.runner import FIRST_ROWS, MOST_ROWS, Upgrade, next_size, upgrade
+from pulse.store.admin.upgrade.steps import StepKind, parse_steps
 from pulse.store.connections.pool import Target
 from pulse.store.statements import STATEMENTS
-from tests.support.admin.upgrade_kit import make_upgrades, step, upgraded
+from tests.support.admin.upgrade_kit import lock_of, make_upgrades, step, upgraded
 from tests.support.store.helpers import Patch, Sql
+from tests.support.systems.releases import STEPS
 from tests.support.waiting import until_async
 
 JOBS: Final = "pulse.jobs"
@@ -295,3 +297,11 @@ async def test_the_plan(installed: Sql, monkeypatch: Patch, tmp_path: Path) -> N
     assert (later.step.table, later.rows, later.size_bytes, later.noted.is_done) == (None, None, None, False)
     await upgraded(installed)
     assert (await plan(installed)).steps == []
+
+
+async def test_steps_lock_what_they_say(installed: Sql) -> None:
+    """The plan shows what is written in the header of a step: of those that were made up."""
+    steps = parse_steps(SCHEMA_VERSION + 1, STEPS.read_text())
+    assert [step.name for step in steps if step.kind is StepKind.CONCURRENT] == ["index-region"]  # by its nature
+    for one in steps[:-1]:
+        assert await lock_of(installed, one) == one.lock, one.name
