@@ -42,7 +42,7 @@ WAITS: Final = """
     WHERE NOT l.granted AND a.application_name LIKE 'pulse %' AND a.application_name <> 'pulse migrate'"""
 LATENCY: Final = """
     SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY s), percentile_cont(0.99) WITHIN GROUP (ORDER BY s), max(s)
-    FROM (SELECT extract(epoch FROM started_at - submitted_at)::float8 * 1000 AS s FROM pulse.jobs
+    FROM (SELECT greatest(0, extract(epoch FROM started_at - submitted_at)::float8 * 1000) AS s FROM pulse.jobs
           WHERE status = 'COMPLETED' AND submitted_at BETWEEN to_timestamp($1) AND to_timestamp($2)
             AND topic = 'default' AND args ? 'pad') AS found"""
 ATTEMPTS: Final = "SELECT count(*) FROM pulse.jobs WHERE args ? 'pad' AND (attempts <> 1 OR status <> 'COMPLETED')"

@@ -81,6 +81,19 @@ def clock(rows: Sequence[Row], _grace_s: float) -> Finding:
     )
 
 
+def clusters(rows: Sequence[Row], _grace_s: float) -> Finding:
+    """Whether all hosts of the DSN are of one cluster: a failover to another one finds other jobs, or none."""
+    ids = {row["system_id"] for row in rows}
+    return verdict_of(
+        "clusters",
+        [f"PULSE_DSN names hosts of {len(ids)} clusters"] if len(ids) > 1 else [],
+        [],
+        "all hosts of PULSE_DSN that answer are of one cluster",
+        *(f"{row['host']} is of cluster {row['system_id']}" for row in rows),
+        "Name the hosts of one cluster: a primary and its standbys.",
+    )
+
+
 def pooler(rows: Sequence[Row], _grace_s: float) -> Finding:
     """Whether there is a pooler, and of which kind."""
     (row,) = rows

@@ -9,6 +9,7 @@ import socket
 import time
 from collections.abc import Iterator
 from typing import Final
+from urllib.parse import parse_qsl, urlsplit
 
 import asyncpg
 import pytest
@@ -397,6 +398,18 @@ async def limits_left(dsn: str) -> set[str]:
         session.terminate()
     await checkpoint()
     return found
+
+
+async def test_hosts_of_two_clusters(patient: Patient, empty_dsn: str) -> None:
+    """A DSN with a host of another cluster is wrong; one that names a host twice, or one that is down, is not."""
+    mine, other = (dict(parse_qsl(urlsplit(one).query)) for one in (patient.dsn, empty_dsn))
+    both = f"postgresql:///postgres?user={mine['user']}&port={mine['port']},{other['port']}&host={mine['host']},"
+    assert (await patient.found())["clusters"].state is State.OK
+    assert (await patient.found(dsn=both + mine["host"]))["clusters"].state is State.OK
+    assert (await patient.found(dsn=f"{both}/nowhere"))["clusters"].state is State.OK
+    found = (await patient.found(dsn=both + other["host"]))["clusters"]
+    assert (found.state, found.text) == (State.WRONG, "PULSE_DSN names hosts of 2 clusters")
+    assert len({line.rpartition(" ")[2] for line in found.advice[:2]}) == 2
 
 
 async def test_what_others_have_added(patient: Patient) -> None:

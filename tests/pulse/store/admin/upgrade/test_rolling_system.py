@@ -34,7 +34,7 @@ OLD_AND_NEW: Final = "SELECT DISTINCT ran_by FROM pulse.jobs WHERE status = 'COM
 
 
 class Load:
-    """Producers by sockets and by SQL, until it is told to end; what failed, and how long sessions waited for locks."""
+    """Producers by sockets and by SQL, until ``end`` is called; what failed, and how long sessions waited for locks."""
 
     def __init__(self, dsn: str) -> None:
         self._dsn = dsn
@@ -154,6 +154,8 @@ def test_a_rolling_upgrade(newest_server: Postgres, tmp_path: Path) -> None:
         goes_on(new)
         load.end()
         assert load.failed == []
+        for whole in (old, new):
+            assert (whole.log("statement_refused"), whole.log("database_away")) == ([], [])
         open_jobs = "SELECT count(*) AS count FROM pulse.jobs WHERE completed_at IS NULL"
         until(lambda: old.rows(open_jobs)[0]["count"] == 0, "all are completed", 30.0)
         tries = "SELECT DISTINCT attempts - uncharged AS tries, crashes, status::text FROM pulse.jobs"
