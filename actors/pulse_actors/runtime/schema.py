@@ -36,7 +36,7 @@ async def see_to_schema(store: Store, *, boot: bool, embedded: bool, tells: bool
         UnavailableError: The database is away, or being restored.
     """
     if boot and embedded:
-        await upgrade(store.query.target, lambda text: log.info("schema_upgrade", step=text))
+        await upgrade(store.query.target, lambda text: log.info("schema_upgrade", step=text), alone=True)
     found = await store.prepare(install=boot)
     if not tells or found in {0, schema.SCHEMA_VERSION}:
         return

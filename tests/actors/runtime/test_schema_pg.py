@@ -47,8 +47,12 @@ async def test_a_newer_one_is_told(store: Store, connection: Sql) -> None:
 async def test_that_of_the_embedded_database_is_upgraded_at_the_first_start(
     store: Store, connection: Sql, monkeypatch: Patch, tmp_path: Path
 ) -> None:
+    """Whatever was seen there a moment ago: its server has just been started."""
+    await connection.execute("INSERT INTO pulse.hosts (host, boot, pidns) VALUES ('here', 'b', 1)")
     make_upgrades(monkeypatch, tmp_path, LATER)
     assert await logged(store, boot=False, embedded=True) == [("schema_of_another_release", SCHEMA_VERSION, NEXT)]
     assert await connection.fetchval(THERE) is False
     assert await logged(store, embedded=True) == [("schema_upgrade", None, None)]
     assert await connection.fetchval(THERE) is True
+    make_upgrades(monkeypatch, tmp_path, "SELECT 2", "SELECT 3")
+    assert len(await logged(store, embedded=True)) == 2

@@ -19,21 +19,22 @@ import asyncpg
 
 from pulse.errors import SchemaError, UnavailableError
 from pulse.store.admin import schema
+from pulse.store.admin.checks import connected
 from pulse.store.admin.roles import grants_sql, standing
 from pulse.store.admin.upgrade.plan import UPGRADE, StepProgress, noted, steps_between
 from pulse.store.admin.upgrade.steps import Step, StepKind
-from pulse.store.connections.pool import Target, connect
 
 if TYPE_CHECKING:
     from asyncpg import Connection, Record
+
+    from pulse.store.connections.pool import Target
 
 __all__ = ["Upgrade", "upgrade"]
 
 LOCK_MS: Final = 50  # longest wait for a lock that others would wait behind, and longest batch
 HOLD_MS: Final = 80  # longest statement with such a lock, with its wait: claims are not held up for 100 ms
-WEAK_LOCK_MS: Final = (
-    5_000  # longest wait for a lock that no reader or writer waits behind; after 1 s it ends autovacuum
-)
+# Longest wait for a lock that no reader or writer waits behind; after a second PostgreSQL ends an autovacuum for it.
+WEAK_LOCK_MS: Final = 5_000
 PATIENCE_S: Final = 60.0  # how long a step tries to get its lock
 RETRY_S: Final = 0.2  # between two tries; half of it to all of it
 OTHERS_S: Final = 30.0  # how long to wait for another upgrade
@@ -49,13 +50,14 @@ Say = Callable[[str], None]
 T = TypeVar("T")
 
 
-async def upgrade(target: Target, say: Say = lambda _: None) -> int:
+async def upgrade(target: Target, say: Say = lambda _: None, *, alone: bool = False) -> int:
     """
     Bring the schema to the version of this pulse; install it where there is none.
 
     Args:
         target: The database, and the role with the right to do so.
         say: Called with what was done, and how far a long step has come.
+        alone: No server runs, whatever the database remembers.
 
     Returns:
         The version that was found; 0: none.
@@ -65,11 +67,8 @@ async def upgrade(target: Target, say: Say = lambda _: None) -> int:
         SchemaError: The schema is newer than this pulse can use, servers run that would not work with it, or the role
             lacks a right.
     """
-    connection = await connect(target, _SETTINGS)
-    try:
-        return await Upgrade(connection, say).run()
-    finally:
-        connection.terminate()
+    async with connected(target, _SETTINGS) as connection:
+        return await Upgrade(connection, say, alone=alone).run()
 
 
 class Upgrade:
@@ -77,12 +76,13 @@ class Upgrade:
     An upgrade of the database of one session, which nobody else uses.
 
     Args:
-        say: As for ``upgrade``.
+        say, alone: As for ``upgrade``.
     """
 
-    def __init__(self, connection: Connection[Record], say: Say) -> None:
+    def __init__(self, connection: Connection[Record], say: Say, *, alone: bool = False) -> None:
         self._connection = connection
         self._say = say
+        self._alone = alone
         self._told_s = time.monotonic()
 
     async def run(self) -> int:
@@ -110,7 +110,8 @@ class Upgrade:
             await asyncio.sleep(RETRY_S)
 
     async def _upgrade(self, found: int) -> None:
-        await self._refuse_old_servers(found)
+        if not self._alone:
+            await self._refuse_old_servers(found)
         me = await standing(self._connection)
         if me.prefix is not None:
             await self._connection.execute(UPGRADE["upgrade_role"].sql, f"{me.prefix}owner")

@@ -10,7 +10,7 @@ from typing import Final
 import asyncpg
 import pytest
 
-from pulse.errors import SchemaError, UnavailableError
+from pulse.errors import PulseError, SchemaError, UnavailableError
 from pulse.store.admin.schema import RELEASES, SCHEMA_VERSION, ensure_schema
 from pulse.store.admin.upgrade import runner
 from pulse.store.admin.upgrade.plan import UPGRADE, plan
@@ -113,17 +113,20 @@ async def test_versions_come_one_after_the_other(installed: Sql, monkeypatch: Pa
 async def test_an_upgrade_goes_on_where_it_was(installed: Sql, monkeypatch: Patch, tmp_path: Path) -> None:
     """What is done stays done and is not done again; the version comes when all is done."""
     await filled(installed, 3)
-    make_upgrades(monkeypatch, tmp_path, FILL.replace("region", "last_error") + FAULTY)
+    await installed.execute("CREATE TABLE public.taken (id int)")
+    once = step("once", "INSERT INTO public.taken VALUES (1)", kind="long")
+    make_upgrades(monkeypatch, tmp_path, once + FILL.replace("region", "last_error") + FAULTY)
     for _ in range(2):
         with pytest.raises(asyncpg.DivisionByZeroError):
             await upgraded(installed)
         assert await ensure_schema(installed) == SCHEMA_VERSION
     states = [(one.step.name, one.noted.is_done, one.noted.rows) for one in (await plan(installed)).steps]
-    assert states == [("fill", True, 3), ("faulty", False, 0)]
+    assert states == [("once", True, 0), ("fill", True, 3), ("faulty", False, 0)]
     file = tmp_path / "upgrades" / f"{SCHEMA_VERSION + 1}.sql"
     file.write_text(file.read_text().replace("1 / 0", "1"))
     assert await upgraded(installed) == SCHEMA_VERSION
     assert await installed.fetchval("SELECT array_agg(DISTINCT last_error) FROM pulse.jobs") == ["."]
+    assert await installed.fetchval("SELECT count(*) FROM public.taken") == 1
 
 
 async def test_a_batch_and_its_note_are_one(installed: Sql, other: Sql, monkeypatch: Patch, tmp_path: Path) -> None:
@@ -247,10 +250,11 @@ async def test_one_upgrade_at_a_time(empty_dsn: str, installed: Sql, monkeypatch
     assert await ensure_schema(installed) == newest
 
 
-async def test_an_installation_waits_for_no_upgrade(installed: Sql, other: Sql) -> None:
-    """Nor the other way round: they use the same lock, but only one of them has something to do."""
+async def test_who_has_nothing_to_do_waits_for_no_upgrade(installed: Sql, other: Sql, monkeypatch: Patch) -> None:
+    """Installations and upgrades use the same lock."""
+    monkeypatch.setattr(runner, "OTHERS_S", 0.0)
     assert await installed.fetchval(UPGRADE["upgrade_lock"].sql)
-    assert await ensure_schema(other) == SCHEMA_VERSION
+    assert await ensure_schema(other) == await upgraded(other) == SCHEMA_VERSION
     await other.execute("SET lock_timeout = 50")
     with pytest.raises(asyncpg.LockNotAvailableError):
         await other.execute(STATEMENTS["schema_lock"].sql)
@@ -269,6 +273,19 @@ async def test_servers_of_two_releases_ago_have_to_end_first(
     assert await installed.fetchval("SELECT to_regclass('pulse.later')") is None
     await installed.execute("UPDATE pulse.hosts SET seen_at = now() - interval '1 minute'")
     assert await upgraded(installed) == newest - 2
+
+
+async def test_a_database_that_refuses_a_step_is_an_error_of_pulse(
+    empty_dsn: str, installed: Sql, monkeypatch: Patch, tmp_path: Path
+) -> None:
+    """And one that ends the session is away: others may try again."""
+    make_upgrades(monkeypatch, tmp_path, FAULTY)
+    with pytest.raises(PulseError, match=r"^the database refused: division by zero$"):
+        await upgrade(Target(empty_dsn, "test"))
+    file = tmp_path / "upgrades" / f"{SCHEMA_VERSION + 1}.sql"
+    file.write_text(file.read_text().replace("1 / 0", "pg_terminate_backend(pg_backend_pid())"))
+    with pytest.raises(UnavailableError):
+        await upgrade(Target(empty_dsn, "test"))
 
 
 async def test_servers_of_the_release_before_go_on(installed: Sql, monkeypatch: Patch, tmp_path: Path) -> None:
