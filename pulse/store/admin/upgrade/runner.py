@@ -40,6 +40,7 @@ RETRY_S: Final = 0.2  # between two tries; half of it to all of it
 OTHERS_S: Final = 30.0  # how long to wait for another upgrade
 SEEN_S: Final = 30.0  # a server says that it is there at each sweep, every 10 s
 FIRST_ROWS: Final = 500
+LEAST_ROWS: Final = 100  # fewer would not take less time: on a machine with too much to do a batch waits for its turn
 MOST_ROWS: Final = 20_000
 TOLD_EVERY_S: Final = 2.0
 _LATER: Final = (asyncpg.LockNotAvailableError, asyncpg.QueryCanceledError, asyncpg.DeadlockDetectedError)
@@ -239,5 +240,5 @@ def next_size(size: int, took_s: float) -> int:
     """How many rows the next batch has: it shall take a quarter to a half of what others may have to wait."""
     target_s = LOCK_MS / 1000
     if took_s > target_s:
-        return max(1, size // 2)
+        return max(LEAST_ROWS, size // 2)
     return min(MOST_ROWS, size * 2) if took_s < target_s / 4 else size

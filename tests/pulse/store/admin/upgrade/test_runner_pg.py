@@ -14,7 +14,7 @@ from pulse.errors import PulseError, SchemaError, UnavailableError
 from pulse.store.admin.schema import RELEASES, SCHEMA_VERSION, ensure_schema
 from pulse.store.admin.upgrade import runner
 from pulse.store.admin.upgrade.plan import UPGRADE, plan
-from pulse.store.admin.upgrade.runner import FIRST_ROWS, MOST_ROWS, Upgrade, next_size, upgrade
+from pulse.store.admin.upgrade.runner import FIRST_ROWS, LEAST_ROWS, MOST_ROWS, Upgrade, next_size, upgrade
 from pulse.store.admin.upgrade.steps import StepKind, parse_steps
 from pulse.store.connections.pool import Target
 from pulse.store.statements import STATEMENTS
@@ -131,8 +131,8 @@ async def test_an_upgrade_goes_on_where_it_was(installed: Sql, monkeypatch: Patc
 
 async def test_a_batch_and_its_note_are_one(installed: Sql, other: Sql, monkeypatch: Patch, tmp_path: Path) -> None:
     """An upgrade that is killed between two batches fills each row once, also after it was started again."""
-    monkeypatch.setattr(runner, "FIRST_ROWS", 10)
-    monkeypatch.setattr(runner, "MOST_ROWS", 10)
+    for name in ("FIRST_ROWS", "LEAST_ROWS", "MOST_ROWS"):
+        monkeypatch.setattr(runner, name, 10)
     await filled(installed, 400)
     make_upgrades(monkeypatch, tmp_path, ADD + FILL)
     reached = "SELECT rows FROM pulse.schema_steps WHERE step = 'fill' AND done_at IS NULL AND rows BETWEEN 10 AND 390"
@@ -295,7 +295,7 @@ async def test_servers_of_the_release_before_go_on(installed: Sql, monkeypatch: 
 
 
 @pytest.mark.parametrize(("size", "took_s", "following"), [
-    (500, 0.001, 1000), (500, 0.02, 500), (500, 0.06, 250), (1, 1.0, 1), (MOST_ROWS, 0.001, MOST_ROWS),
+    (500, 0.001, 1000), (500, 0.02, 500), (500, 0.06, 250), (150, 1.0, LEAST_ROWS), (MOST_ROWS, 0.001, MOST_ROWS),
 ])  # fmt: skip
 def test_the_size_of_the_next_batch(size: int, took_s: float, following: int) -> None:
     assert next_size(size, took_s) == following
