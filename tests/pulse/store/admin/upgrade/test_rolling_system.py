@@ -23,6 +23,7 @@ from tests.support.waiting import until
 
 pytestmark = [
     pytest.mark.process, pytest.mark.postgres, pytest.mark.patient, pytest.mark.rest,
+    pytest.mark.timeout(240),
 ]  # fmt: skip
 
 ROWS: Final = 5_000  # bench/upgrade.py has millions
