@@ -34,7 +34,6 @@ from pulse.store.connections.pool import Target
 STEPS: Final = Path(__file__).with_name("upgrade.sql")
 PACE_S: Final = 0.01  # between two calls, of this many jobs
 JOBS: Final = 2
-BEFORE_S: Final = 20.0  # without an upgrade
 LOOK_S: Final = 0.005
 WAITS: Final = """
     SELECT max(extract(epoch FROM clock_timestamp() - l.waitstart))::float8
@@ -101,8 +100,8 @@ def next_release() -> Iterator[None]:
             schema.VERSIONS, schema.SCHEMA_VERSION = before, version - 1  # type: ignore[misc] # as above
 
 
-def measured(rows: int) -> Iterator[Figure]:
-    """Half of the rows are completed jobs, half are due later."""
+def measured(rows: int, quiet_s: float) -> Iterator[Figure]:
+    """Half of the rows are completed jobs, half are due later; for *quiet_s* there is no upgrade."""
     with running_server(APP, {}, processes=1, concurrency=100) as client:
         database = client.status()["database"]
         assert isinstance(database, dict)
@@ -114,7 +113,7 @@ def measured(rows: int) -> Iterator[Figure]:
             load = Load(client, dsn)
             with load.running(), next_release():
                 began_s = time.time()
-                time.sleep(BEFORE_S)
+                time.sleep(quiet_s)
                 before_s, waited_s = time.time(), load.longest_wait_s
                 load.longest_wait_s = 0.0
                 asyncio.run(upgrade(Target(dsn, "pulse migrate"), lambda text: print(f"    {text}", flush=True)))
@@ -140,7 +139,9 @@ def main() -> None:
     """Measure, and print."""
     parser = argparse.ArgumentParser(prog="python -m bench.upgrade", description="an upgrade under load")
     parser.add_argument("--rows", type=int, default=5_000_000, help="rows in the table")
-    for figure in measured(parser.parse_args().rows):
+    parser.add_argument("--quiet", type=float, default=60.0, metavar="SECONDS", help="how long without an upgrade")
+    options = parser.parse_args()
+    for figure in measured(options.rows, options.quiet):
         print(f"{figure.name:<60} {figure.value:10.1f} {figure.unit}", flush=True)
 
 
