@@ -57,10 +57,17 @@ class ActorHello(Struct, frozen=True):
 
 
 class ActorStart(Struct, frozen=True):
-    """The settings of an actor; ``boot``: whether the supervisor starts it for the first time."""
+    """
+    The settings of an actor.
+
+    Attributes:
+        boot: Whether the supervisor starts it for the first time.
+        embedded: Whether the database is the supervisor's own: then nobody else upgrades it.
+    """
 
     settings: dict[str, object]
     boot: bool
+    embedded: bool = False
 
 
 class ActorPong(Struct, frozen=True):

@@ -168,7 +168,7 @@ class Store(Operations, Defaults, Sweeps):
         await refuse_pooler(self.query.target)
 
     async def prepare(self, *, install: bool = True) -> int:
-        """Install or upgrade the schema, or look that it is there; the version that was found (0: none)."""
+        """Install the schema, or look whether pulse works with the one there; the version that was found (0: none)."""
         async with self.query.connection(deadline_s=60.0) as connection:
             return await ensure_schema(connection, install=install)
 

@@ -303,7 +303,8 @@ class ChildRunner:
 
     def _send_start(self, slot: ChildSlot, *, boot: bool) -> None:
         if slot.link is not None:
-            slot.link.brief_nowait(bus.body_of(bus.ActorStart(dict(self._settings or {}), boot)))
+            embedded = any(one.database is not None for one in self.slots.values())
+            slot.link.brief_nowait(bus.body_of(bus.ActorStart(dict(self._settings or {}), boot, embedded)))
             if self._draining and slot.child.name == DISPATCHER:
                 self._tell_of_drain()
 

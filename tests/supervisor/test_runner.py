@@ -198,7 +198,19 @@ def test_settings_are_sent_as_soon_as_they_are_there() -> None:
         assert sent == []
         runner.brief({"dsn": "x"})
         assert runner._carry_out(slot, SendStart(boot=False)) == Briefed()
-        assert sent == [{"settings": {"dsn": "x"}, "boot": False}]
+        assert sent == [{"settings": {"dsn": "x"}, "boot": False, "embedded": False}]
+
+    of_an_actor(scene)
+
+
+def test_an_actor_is_told_that_the_database_is_embedded() -> None:
+    """Then it upgrades the schema: nobody else does."""
+
+    def scene(runner: ChildRunner, slot: ChildSlot, sent: list[Any]) -> None:
+        runner.slots["postgres"] = ChildSlot(actor("postgres"), cast("PostgresChild", Unready()))
+        runner.brief({"dsn": "x"})
+        assert runner._carry_out(slot, SendStart(boot=True)) == Briefed()
+        assert sent == [{"settings": {"dsn": "x"}, "boot": True, "embedded": True}]
 
     of_an_actor(scene)
 

@@ -6,5 +6,6 @@ What every actor runs on.
 - event_loop: which event loop it is, and what it does not log
 - gate_summary: a short form of the gate, for the bus and the log
 - pg_listen: receives NOTIFY of PostgreSQL, and reconnects
+- schema: what an actor does about the schema when it starts
 - template: has imported what the actors need, and forks them
 """

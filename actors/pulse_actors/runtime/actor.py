@@ -17,6 +17,7 @@ import signal
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Final, Protocol, TypeVar, cast
 
@@ -47,6 +48,7 @@ from pulse.system import directories, processes
 from pulse_actors.runtime import gate_summary
 from pulse_actors.runtime.bus import Bus, BusFrame, Hint
 from pulse_actors.runtime.event_loop import hear_loop, loop_options
+from pulse_actors.runtime.schema import see_to_schema
 
 EXIT_STOPPED: Final = 0
 EXIT_INTERNAL: Final = 70  # EX_SOFTWARE: restarted
@@ -191,14 +193,18 @@ class Runtime:
     Args:
         name: The actor's name.
         boot: Whether the supervisor starts it for the first time.
+        embedded: Whether the database is the supervisor's own, whose schema is upgraded here.
     """
 
-    def __init__(self, name: str, bus: Bus, settings: config.Settings, store: Store, *, boot: bool) -> None:
+    def __init__(
+        self, name: str, bus: Bus, settings: config.Settings, store: Store, *, boot: bool, embedded: bool = False
+    ) -> None:
         self.name = name
         self.bus = bus
         self.settings = settings
         self.store = store
         self.boot = boot
+        self.embedded = embedded
         self.pulse = Pulse()
         self._inbox: list[Hint] = []
         self._arrived = anyio.Event()
@@ -207,11 +213,14 @@ class Runtime:
         self.stop_grace_s = 0.0
 
     async def prime(self, actor: Actor) -> None:
-        """Bring the schema up to date and let the actor read what it needs."""
+        """See to the schema and let the actor read what it needs."""
         deadline_s = BOOT_DEADLINE_S if self.boot else None
         if self.boot:  # only then: later, clients are served already
             await until_available(self.store.check_sessions, "sessions", deadline_s=deadline_s)
-        await until_available(lambda: self.store.prepare(install=self.boot), "schema", deadline_s=deadline_s)
+        see_to = partial(
+            see_to_schema, self.store, boot=self.boot, embedded=self.embedded, tells=self.name == DISPATCHER
+        )
+        await until_available(see_to, "schema", deadline_s=deadline_s)
         await until_available(lambda: actor.prime(boot=self.boot), "prime", deadline_s=deadline_s)
         self._on_status = actor.status
         gc.collect()
@@ -352,7 +361,7 @@ async def _run(name: str, bus_fd: int, main: ActorMain) -> int:
     boot = start.boot
     store = Store(Target(settings.dsn, f"pulse {name}", settings.schema or DEFAULT), proved=not boot)
     store.timelines.directory = _state_dir(settings)
-    runtime = Runtime(name, bus, settings, store=store, boot=boot)
+    runtime = Runtime(name, bus, settings, store=store, boot=boot, embedded=start.embedded)
     try:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(runtime.listen, tasks.cancel_scope)

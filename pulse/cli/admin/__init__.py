@@ -10,5 +10,6 @@ Commands for the administrator.
 - metrics: `pulse metrics`: runs the Prometheus endpoint
 - migrate: `pulse migrate`: installs or upgrades the schema, and makes the database roles
 - passwd: `pulse passwd`: prints a user with a bcrypt hash, for PULSE_AUTH_USERS
+- plan: what `pulse migrate --plan` shows
 - ui: `pulse ui`: runs the dashboard
 """

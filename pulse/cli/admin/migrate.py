@@ -1,14 +1,17 @@
-"""``pulse migrate``: install or upgrade the schema, and make the database roles."""
+"""``pulse migrate``: install or upgrade the schema, say what that will do, and make the database roles."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from pulse.cli.admin.plan import show_plan
 from pulse.cli.lazy import examples
 from pulse.cli.options import with_config, with_dsn
 from pulse.common.extras import require
@@ -17,6 +20,7 @@ from pulse.security.schema_name import DEFAULT, quoted
 
 if TYPE_CHECKING:
     from pulse.store.admin.roles import Made
+    from pulse.store.admin.upgrade.plan import UpgradePlan
     from pulse.store.connections.pool import Target
     from pulse.store.store import Store
 
@@ -25,6 +29,7 @@ if TYPE_CHECKING:
     epilog=examples(
         "pulse migrate --dsn postgresql://pulse@db.example.com/shop",
         "PULSE_DSN='host=/run/postgresql dbname=shop' pulse migrate",
+        "pulse migrate --plan",
         "pulse migrate --roles --dsn postgresql://postgres@db.example.com/shop",
         "pulse migrate --roles --print | psql shop",
     )
@@ -47,17 +52,28 @@ if TYPE_CHECKING:
 @click.option(
     "--print", "--dry-run", "only_print", is_flag=True, help="With --roles: print the SQL, for a superuser; do nothing."
 )
-def migrate(config: Path | None, prefix: str, *, roles: bool, only_print: bool, **given: str | None) -> None:
+@click.option("--plan", "only_plan", is_flag=True, help="Only say what an upgrade will do, and what is done of it.")
+@click.option("--json", "as_json", is_flag=True, help="With --plan: print it as one JSON document.")
+def migrate(
+    config: Path | None,
+    prefix: str,
+    *,
+    roles: bool,
+    only_print: bool,
+    only_plan: bool,
+    as_json: bool,
+    **given: str | None,
+) -> None:
     """
     Install or upgrade the schema of the queue in the database.
 
-    Harmless to repeat, and safe when several do it at once. The supervisor does the same at its start, unless its role
-    may do no more than it must.
+    Servers and workers go on meanwhile, also those of the release before. Harmless to repeat, safe when several do it
+    at once; an upgrade that was interrupted goes on where it was. The supervisor installs the schema at its start,
+    too, and upgrades the schema of its embedded PostgreSQL.
     """
     from pulse.config import load
 
-    if only_print and not roles:
-        raise click.UsageError("--print is allowed with --roles only.")
+    _refuse_combinations(roles=roles, only_print=only_print, only_plan=only_plan, as_json=as_json)
     require("pulse migrate", ["asyncpg"])
     if roles:
         prefix = _checked(prefix)
@@ -74,8 +90,20 @@ def migrate(config: Path | None, prefix: str, *, roles: bool, only_print: bool, 
     from pulse.store.connections.pool import Target
 
     target = Target(settings.dsn, "pulse migrate", settings.schema or DEFAULT)
+    if only_plan:
+        show_plan(asyncio.run(_told(target)), as_json=as_json)
+        return
     for line in asyncio.run(_migrate(target, prefix if roles else None)):
         click.echo(line)
+
+
+def _refuse_combinations(*, roles: bool, only_print: bool, only_plan: bool, as_json: bool) -> None:
+    if only_print and not roles:
+        raise click.UsageError("--print is allowed with --roles only.")
+    if only_plan and roles:
+        raise click.UsageError("--plan is allowed without --roles only.")
+    if as_json and not only_plan:
+        raise click.UsageError("--json is allowed with --plan only.")
 
 
 def _checked(prefix: str) -> str:
@@ -115,13 +143,29 @@ def _what_became(made: Made, prefix: str) -> list[str]:
 
 async def _migrate(target: Target, prefix: str | None) -> list[str]:
     from pulse.store.admin.schema import SCHEMA_VERSION
+    from pulse.store.admin.upgrade.runner import upgrade
+
+    async with _opened(target) as store:
+        found = await upgrade(store.query.target, lambda text: click.echo(text, err=True))
+        done = [what_was_done(found, max(found, SCHEMA_VERSION), quoted(target.schema))]
+        return done if prefix is None else [*done, *_what_became(await _make_roles(store, prefix), prefix)]
+
+
+async def _told(target: Target) -> UpgradePlan:
+    from pulse.store.admin.upgrade.plan import plan
+
+    async with _opened(target) as store, store.query.connection() as connection:
+        return await plan(connection)
+
+
+@contextlib.asynccontextmanager
+async def _opened(target: Target) -> AsyncGenerator[Store]:
     from pulse.store.store import Store
 
     store = Store(target, hot=1, queries=1)
     try:
         await store.check_sessions()
-        done = [what_was_done(await store.prepare(), SCHEMA_VERSION, quoted(target.schema))]
-        return done if prefix is None else [*done, *_what_became(await _make_roles(store, prefix), prefix)]
+        yield store
     except Exception as error:
         if getattr(error, "sqlstate", None) is None:
             raise

@@ -87,11 +87,11 @@ def _outdated(row: tuple[int, str | None] | None) -> list[str]:
     """What is wrong with the version of the schema; nothing where only the SDK is installed: it cannot tell."""
     if importlib.util.find_spec("asyncpg") is None:
         return []
-    from pulse.store.admin.schema import SCHEMA_VERSION, is_development
+    from pulse.store.admin.schema import SCHEMA_VERSION, is_development, works_with
 
     version, release = (0, None) if row is None else row
     if is_development(version, release):
         return [f"a development version of pulse made the schema there; this pulse needs version {SCHEMA_VERSION}"]
-    if version == SCHEMA_VERSION:
+    if works_with(version):
         return []
     return [f"the schema there has version {version}, this pulse needs {SCHEMA_VERSION}: run `pulse migrate`"]

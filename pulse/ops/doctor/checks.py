@@ -81,7 +81,15 @@ _ROWS: Final[Mapping[str, tuple[str, State, str, str, str, bool]]] = {
     "database": ("The database", _WRONG, "Look at PostgreSQL, and at `PULSE_DSN`", "/actors", "identity", True),
     "clock": ("The clocks", _WRONG, "Let NTP set both", "/actors", "identity", True),
     "timeline": ("The database's timeline", _WRONG, "Stop the old primary", "/actors", "identity", True),
-    "pooler": ("A pooler in between", _WRONG, "Let pulse connect directly", "", "pooler", False),
+    "clusters": ("The hosts of the DSN", _WRONG, "Name the hosts of one cluster", "", "clusters", False),
+    "pooler": (
+        "A pooler in between",
+        _WRONG,
+        "Let pulse connect directly, or [in session mode](#behind-pgbouncer)",
+        "",
+        "pooler",
+        False,
+    ),
     "settings": ("Settings of the database", _WRONG, "Change the setting that it names", "/actors", "settings", True),
     "commits": (
         "Commits that wait for a standby",

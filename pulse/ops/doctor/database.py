@@ -88,6 +88,19 @@ def clock(rows: Sequence[Row], _grace_s: float) -> Finding:
     )
 
 
+def clusters(rows: Sequence[Row], _grace_s: float) -> Finding:
+    """Whether all hosts of the DSN are of one cluster: a failover to another one finds other jobs, or none."""
+    ids = {row["system_id"] for row in rows}
+    return verdict_of(
+        "clusters",
+        [f"PULSE_DSN names hosts of {len(ids)} clusters"] if len(ids) > 1 else [],
+        [],
+        "all hosts of PULSE_DSN that answer are of one cluster",
+        *(f"{row['host']} is of cluster {row['system_id']}" for row in rows),
+        "Name the hosts of one cluster: a primary and its standbys.",
+    )
+
+
 def pooler(rows: Sequence[Row], _grace_s: float) -> Finding:
     """Whether there is a pooler, and of which kind."""
     (row,) = rows
@@ -98,7 +111,7 @@ def pooler(rows: Sequence[Row], _grace_s: float) -> Finding:
             "pooler",
             State.WARNING,
             "pulse is connected through a pooler, which keeps sessions apart",
-            advice=("Let pulse connect directly: it keeps its few connections anyway.",),
+            advice=("Let pulse connect directly, if you can: it keeps its few connections anyway.",),
         )
     return Finding(
         "pooler",
@@ -239,7 +252,7 @@ def rights(rows: Sequence[Row], _grace_s: float) -> Finding:
 
 
 def schema(rows: Sequence[Row], _grace_s: float, *, name: str = DEFAULT) -> Finding:
-    """Whether the schema is there, in the version of this program."""
+    """Whether the schema is there, in a version that this program works with."""
     (row,) = rows
     version, wanted = row["version"], row["wanted"]
     if row["is_development"]:
@@ -248,15 +261,12 @@ def schema(rows: Sequence[Row], _grace_s: float, *, name: str = DEFAULT) -> Find
         return Finding("schema", State.WRONG, text, advice=advice)
     if version == wanted:
         return Finding("schema", State.OK, f"the schema {name} is at version {version}")
-    if version > wanted:
-        text = f"the schema {name} is at version {version}; this program knows up to {wanted}"
-        return Finding(
-            "schema", State.WRONG, text, advice=("Upgrade pulse here: a newer one has upgraded the schema.",)
-        )
-    text = (
-        f"the schema {name} is at version {version}, not {wanted}" if version else f"the schema {name} is not installed"
-    )
-    return Finding("schema", State.WRONG, text, advice=("pulse migrate",))
+    if not version:
+        return Finding("schema", State.WRONG, f"the schema {name} is not installed", advice=("pulse migrate",))
+    state, but = (State.WARNING, ", and works with that, too") if row["works"] else (State.WRONG, "")
+    text = f"the schema {name} is at version {version}; this program has {wanted}{but}"
+    todo = "pulse migrate" if version < wanted else "Upgrade pulse here: a newer one has upgraded the schema."
+    return Finding("schema", state, text, advice=(todo,))
 
 
 def indexes(rows: Sequence[Row], _grace_s: float, *, expected: Iterable[str], home: str = DEFAULT) -> Finding:

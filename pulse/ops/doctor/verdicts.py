@@ -78,6 +78,7 @@ def verdicts(known: CheckContext) -> dict[str, Verdict]:
         "database": functools.partial(database.server, shown=known.shown),
         "clock": database.clock,
         "timeline": functools.partial(epochs.timeline, newest=known.newest),
+        "clusters": database.clusters,
         "pooler": database.pooler,
         "settings": database.settings,
         "commits": database.commits,

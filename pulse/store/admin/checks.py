@@ -18,7 +18,7 @@ import msgspec
 from msgspec.structs import replace
 
 from pulse.errors import ConflictError, NotFoundError, PulseError, SchemaError, UnavailableError
-from pulse.store.admin.schema import SCHEMA_VERSION, installed_version
+from pulse.store.admin.schema import SCHEMA_VERSION, installed_version, works_with
 from pulse.store.connections.pool import Target, connect
 from pulse.store.connections.session import schema_in
 from pulse.store.failures import Meaning, meaning_of
@@ -235,7 +235,7 @@ async def connected(target: Target, settings: dict[str, str]) -> AsyncGenerator[
 
 async def _refuse_strangers(connection: Connection[Record]) -> None:
     version = await installed_version(connection)
-    if version != SCHEMA_VERSION:
+    if not works_with(version):
         found = f"version {version}" if version else "not installed"
         name = schema_in(connection)
         raise SchemaError(f"the schema {name} is {found}; this program checks version {SCHEMA_VERSION}: pulse migrate")

@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any, Final
 import asyncpg
 import msgspec
 
+from pulse.common.dsn import hosts_of
 from pulse.errors import PulseError, UnavailableError
 from pulse.security.schema_name import DEFAULT, quoted
-from pulse.store.admin.schema import SCHEMA_VERSION, is_development
+from pulse.store.admin.schema import SCHEMA_VERSION, is_development, works_with
 from pulse.store.connections.pool import Target, connect
 from pulse.store.failures import FAILURES, Meaning, meaning_of
 from pulse.store.statements import parse, schema_sql, texts
@@ -90,7 +91,7 @@ async def look(dsn: str, within_s: float, schema: str = DEFAULT) -> DatabaseAnsw
         reason = str(error) or f"no answer within {within_s:g} s"
         if IDENTITY not in seen.rows:
             seen.away = f"the database {target.shown} is away: {reason}"
-    for name in (*SERVER_CHECKS, *QUEUE_CHECKS, "schema", "pooler"):
+    for name in (*SERVER_CHECKS, *QUEUE_CHECKS, "schema", "pooler", "clusters"):
         if name not in seen.rows:
             seen.failed.setdefault(name, reason if seen.away is None else "the database is away")
     return seen
@@ -102,10 +103,11 @@ async def _ask_all(seen: DatabaseAnswers, target: Target, connection: Connection
     if IDENTITY not in seen.rows:
         raise UnavailableError(seen.failed[IDENTITY])
     (identity,) = seen.rows[IDENTITY] = [_with_skew(row, before_s, time.time()) for row in seen.rows[IDENTITY]]
+    seen.rows["clusters"] = await clusters_of(target)
     seen.rows["pooler"] = [await pooler_between(connection, identity["pid"], target)]
     schema = await _schema(seen, connection)
     seen.rows["schema"] = [schema]
-    is_known = schema["version"] == SCHEMA_VERSION and not schema["is_development"]
+    is_known = works_with(schema["version"]) and not schema["is_development"]
     for name in (*SERVER_CHECKS, *(QUEUE_CHECKS if is_known else ())):
         if time.monotonic() + STATEMENT_S < deadline_s:
             await _ask(seen, connection, name)
@@ -139,10 +141,32 @@ async def _schema(seen: DatabaseAnswers, connection: Connection[Record]) -> Mapp
     await _ask(seen, connection, "schema_there")
     if any(row["is_there"] for row in seen.rows.get("schema_there", [])):
         await _ask(seen, connection, "schema_found")
-    found = {"version": 0, "wanted": SCHEMA_VERSION, "is_development": False}
+    found = {"version": 0, "wanted": SCHEMA_VERSION, "is_development": False, "works": False}
     for row in seen.rows.get("schema_found", []):
         found |= {"version": row["version"], "is_development": is_development(row["version"], row["release"])}
+        found |= {"works": works_with(row["version"])}
     return found
+
+
+async def clusters_of(target: Target) -> list[Mapping[str, Any]]:
+    """The cluster behind each host of the DSN that answers (``host``, ``system_id``), where it has several."""
+    hosts = [Target(dsn, target.application_name) for dsn in hosts_of(target.dsn)]
+    if len(hosts) == 1:
+        return []
+    found = await asyncio.gather(*map(_cluster_of, hosts))
+    return [
+        {"host": host.shown, "system_id": system_id} for host, system_id in zip(hosts, found, strict=True) if system_id
+    ]
+
+
+async def _cluster_of(target: Target) -> str | None:
+    """The identifier of a cluster, which its standbys have, too; None: it does not answer."""
+    try:
+        async with asyncio.timeout(_PROBE_S), _connected(target) as connection, _transaction(connection):
+            row = await connection.fetchrow(QUESTIONS[IDENTITY].sql)
+    except (PulseError, *FAILURES):
+        return None
+    return None if row is None else str(row["system_id"])
 
 
 async def pooler_between(connection: Connection[Record], pid: int, target: Target) -> Mapping[str, Any]:

@@ -1,8 +1,8 @@
 """
-Installs and upgrades the schema.
+Installs the schema, and decides which versions of it this pulse works with: its own, the one before and the one after.
 
-Several processes may call it at once: one migrates, the others wait. A schema of a newer pulse, or of a development
-version, is refused and left as it is.
+Several processes may install at once: one does it, the others wait. A schema that is too old or too new, or of a
+development version, is refused and left as it is. ``upgrade`` brings an older one to this version.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import asyncpg
 
 from pulse.errors import SchemaError, UnavailableError
-from pulse.store.admin.roles import become, grants_sql, standing
+from pulse.store.admin.roles import standing
 from pulse.store.connections.session import schema_in
 from pulse.store.statements import STATEMENTS, schema_sql
 
@@ -26,30 +26,31 @@ RELEASES: Final = {1: "0.1.0.dev13"}
 SCHEMA_VERSION: Final = max(RELEASES)
 MIN_SERVER: Final = 150000
 LOCK_TIMEOUT_S: Final = 30  # how long to wait for another migration
-_UPGRADES: Final = Path(__file__).parents[1] / "upgrades"
+VERSIONS: Final = Path(__file__).parent / "upgrade" / "versions"  # the steps to each version but the first
 _NOT_INSTALLED: Final = (asyncpg.UndefinedTableError, asyncpg.InvalidSchemaNameError)
 
 
-def _step_sql(version: int) -> str:
-    """The SQL that upgrades the version before to *version*."""
-    return (_UPGRADES / f"{version}.sql").read_text("utf-8")
+def works_with(version: int) -> bool:
+    """Whether this pulse works with that version of the schema: an upgrade leaves what the release before needs."""
+    return SCHEMA_VERSION - 1 <= version <= SCHEMA_VERSION + 1 and version > 0
 
 
-async def ensure_schema(connection: Connection[Record], *, install: bool = True) -> int:
+async def ensure_schema(connection: Connection[Record], *, install: bool = True, any_older: bool = False) -> int:
     """
-    Bring the schema to SCHEMA_VERSION.
+    Install the schema where there is none; look whether this pulse works with the one that is there.
 
     Args:
         connection: Of a role with the right to do so.
         install: False: only look. A process that restarts may meet a half-done restore, and must not spoil it.
+        any_older: A version that is too old is no error: it will be upgraded.
 
     Returns:
-        The version that was found; 0 when there was none. Equal to SCHEMA_VERSION: nothing was done.
+        The version that was found; 0 when there was none.
 
     Raises:
-        UnavailableError: The schema is missing or older, and *install* is False.
-        SchemaError: The schema is newer than this pulse, or a development version made it; the server is older than
-            PostgreSQL 15; or the role lacks the right.
+        UnavailableError: The schema is missing or too old, and *install* is False.
+        SchemaError: The schema is too new or too old for this pulse, or a development version made it; the server is
+            older than PostgreSQL 15; or the role lacks the right.
     """
     server = connection.get_server_version()
     if server.major * 10000 < MIN_SERVER:
@@ -58,38 +59,33 @@ async def ensure_schema(connection: Connection[Record], *, install: bool = True)
     found: int | None = None
     try:
         found = await installed_version(connection)
-        if found != SCHEMA_VERSION and not install:
-            there = f"is at version {found}" if found else "is not there"
-            message = (
-                f"the schema {schema_in(connection)} {there}; this pulse waits for version {SCHEMA_VERSION}: "
-                "it is being restored, or pulse migrate has to be run"
-            )
-            raise UnavailableError(message)
-        if found != SCHEMA_VERSION:
+        if found == 0 and install:
             async with connection.transaction():
-                await _bring_up_to_date(connection)
+                await _install(connection)
     except asyncpg.InsufficientPrivilegeError as error:
-        raise SchemaError(await _why_refused(connection, found, str(error.args[0]))) from error
+        raise SchemaError(await why_refused(connection, found, str(error.args[0]))) from error
+    if not install and not works_with(found):
+        there = f"is at version {found}" if found else "is not there"
+        message = (
+            f"the schema {schema_in(connection)} {there}; this pulse waits for version {SCHEMA_VERSION}: "
+            "it is being restored, or pulse migrate has to be run"
+        )
+        raise UnavailableError(message)
+    if found and not works_with(found) and not any_older:
+        message = (
+            f"the schema {schema_in(connection)} is at version {found}; this pulse works with {SCHEMA_VERSION - 1} to "
+            f"{SCHEMA_VERSION + 1}: stop the servers of older releases, and run pulse migrate"
+        )
+        raise SchemaError(message)
     return found
 
 
-async def _bring_up_to_date(connection: Connection[Record]) -> None:
+async def _install(connection: Connection[Record]) -> None:
     await connection.execute(STATEMENTS["schema_limits"].sql, f"{LOCK_TIMEOUT_S}s")
     await connection.execute(STATEMENTS["schema_lock"].sql)
-    version = await installed_version(connection)
-    if version == 0:
+    if await installed_version(connection) == 0:  # else another process did it meanwhile
         await _refuse_foreign(connection)
         await connection.execute(schema_sql())
-        return
-    if version == SCHEMA_VERSION:  # another process did it meanwhile, perhaps as a role with more rights
-        return
-    me = await standing(connection)
-    if me.prefix is not None:
-        await become(connection, f"{me.prefix}owner")
-    for step in range(version + 1, SCHEMA_VERSION + 1):
-        await connection.execute(_step_sql(step))
-    if me.prefix is not None:
-        await connection.execute(grants_sql(me.prefix))  # for new tables and functions, too
 
 
 async def _refuse_foreign(connection: Connection[Record]) -> None:
@@ -102,7 +98,7 @@ async def _refuse_foreign(connection: Connection[Record]) -> None:
         )
 
 
-async def _why_refused(connection: Connection[Record], found: int | None, reason: str) -> str:
+async def why_refused(connection: Connection[Record], found: int | None, reason: str) -> str:
     """One line: which right the role lacks, and what to do."""
     me, name = await standing(connection), schema_in(connection)
     if found is None:
@@ -126,7 +122,7 @@ async def installed_version(connection: Connection[Record]) -> int:
     The version that is installed; 0: none.
 
     Raises:
-        SchemaError: The schema is newer than this pulse, or a development version made it.
+        SchemaError: The schema is too new for this pulse, or a development version made it.
     """
     try:
         async with connection.transaction():  # a savepoint: a missing table would spoil the transaction around it
@@ -144,7 +140,10 @@ async def installed_version(connection: Connection[Record]) -> int:
             "pulse migrate; where PostgreSQL is embedded, move STATE_DIR/postgres away instead"
         )
         raise SchemaError(message)
-    if found > SCHEMA_VERSION:
-        message = f"the database has schema version {found}; this pulse knows up to {SCHEMA_VERSION}: upgrade pulse"
+    if found > SCHEMA_VERSION + 1:
+        message = (
+            f"the database has schema version {found}; this pulse works with {max(1, SCHEMA_VERSION - 1)} to "
+            f"{SCHEMA_VERSION + 1}: upgrade pulse"
+        )
         raise SchemaError(message)
     return found

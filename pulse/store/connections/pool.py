@@ -32,6 +32,7 @@ from pulse.store.connections.session import Session
 from pulse.store.connections.usage import Usage
 from pulse.store.failures import FAILURES, Failing, error_of, is_safe_after
 from pulse.store.recovery.timelines import ServerTimeline, Timelines
+from pulse.store.statements import STATEMENTS
 
 if TYPE_CHECKING:
     from asyncpg import Connection, Record
@@ -77,6 +78,9 @@ COUNT_SETTINGS: Final[Mapping[str, str]] = {
     "lock_timeout": "100ms",
 }
 
+# What PgBouncer answers to settings of a session that come with its start; SQL sets them there instead.
+_REFUSES_SETTINGS: Final = "unsupported startup parameter"
+
 # Only a change of the settings helps: wrong password, unknown user or database, no permission.
 REFUSED_SQLSTATES: Final = frozenset({"28000", "28P01", "3D000", "42501"})
 
@@ -119,11 +123,14 @@ async def connect(
     """
     A new connection; of several hosts to the first that takes writes.
 
+    A pooler may refuse settings that come with the start of a session: then they are set by a statement, which is right
+    only where the pooler keeps sessions apart. ``refuse_pooler`` looks whether it does.
+
     Args:
         target: Where to.
         settings: Settings of the session.
-        limits: Limits that the server enforces; poolers refuse them.
-        statements: How many prepared statements the connection keeps; poolers may refuse them, too.
+        limits: Limits that the server enforces.
+        statements: How many prepared statements the connection keeps; poolers may refuse them.
         admit: Asked about each connection before it is used.
 
     Raises:
@@ -133,24 +140,22 @@ async def connect(
     dsns = hosts_of(target.dsn)
     several = len(dsns) > 1
     role = _role_of_server(settings, several=several)
+    wanted = {**limits, **settings}
 
     async def reach(host: Target) -> Session:
         try:
             async with asyncio.timeout(CONNECT_DEADLINE_S):
-                connection: Session = await asyncpg.connect(
-                    as_url(host.dsn),
-                    timeout=CONNECT_DEADLINE_S,
-                    server_settings={**limits, **settings, "application_name": host.application_name},
-                    statement_cache_size=statements,
-                    max_cached_statement_lifetime=0,  # for ever: recovery after a quiet hour must not wait for planning
-                    connection_class=Session,
-                    target_session_attrs=role,
-                )
+                try:
+                    connection = await _session(host, wanted, statements, role)
+                except asyncpg.PostgresError as error:
+                    if not wanted or _REFUSES_SETTINGS not in str(error):
+                        raise
+                    connection = await _session(host, {}, statements, role)
+                    await _set(connection, wanted)
                 if _keep_alive(connection) and limits:
                     await _limit_server(connection)
         except (*FAILURES, ValueError) as error:
             raise _translated(error, host) from error
-        connection.schema = host.schema
         try:
             if admit is not None:
                 await admit(connection, host.shown, writable=several)
@@ -186,6 +191,30 @@ def _of_all_hosts(errors: ExceptionGroup[Exception]) -> Exception:
 async def _limit_server(connection: Session) -> None:
     try:
         await connection.execute(TCP_LIMITS)
+    except BaseException:
+        connection.terminate()
+        raise
+
+
+async def _session(
+    target: Target, settings: Mapping[str, str], statements: int, role: SessionAttribute | None
+) -> Session:
+    made: Session = await asyncpg.connect(
+        as_url(target.dsn),
+        timeout=CONNECT_DEADLINE_S,
+        server_settings={**settings, "application_name": target.application_name},
+        statement_cache_size=statements,
+        max_cached_statement_lifetime=0,  # for ever: recovery after a quiet hour must not wait for planning
+        connection_class=Session,
+        target_session_attrs=role,
+    )
+    made.schema = target.schema
+    return made
+
+
+async def _set(connection: Session, settings: Mapping[str, str]) -> None:
+    try:
+        await connection.execute(STATEMENTS["set_session"].sql, [*settings], [*settings.values()])
     except BaseException:
         connection.terminate()
         raise

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import json
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from pulse.errors import ConfigError, UnavailableError
+from pulse.errors import ConfigError
 from pulse.store.admin.doctor import QUESTIONS, pooler_between
-from pulse.store.connections.pool import SERVER_SETTINGS, Target, connect
+from pulse.store.connections.pool import HOT_SETTINGS, SERVER_SETTINGS, Target, connect
 
-_UNSUPPORTED: Final = "unsupported startup parameter"  # PgBouncer's error for settings of a session
-_ADVICE: Final = "let PULSE_DSN name PostgreSQL itself: pulse keeps few connections; SQL pulse.submit works through any"
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from asyncpg import Record
+
+_WANTED: Final = {**SERVER_SETTINGS, **HOT_SETTINGS}
+_DIRECTLY: Final = "let PULSE_DSN name PostgreSQL itself, or a pool in session mode; SQL pulse.submit works through any"
+_TAKEN_OUT: Final = "take them out of ignore_startup_parameters, and pulse sets them itself"
 
 
 class PoolerError(ConfigError):
@@ -22,31 +28,37 @@ async def refuse_pooler(target: Target) -> None:
     Look whether a pooler is between pulse and the database.
 
     Raises:
-        PoolerError: A pooler refuses or drops the settings of a session, or gives each transaction another session.
+        PoolerError: A pooler gives each transaction another session, or drops the settings of a session.
         ConfigError: As ``connect``.
         UnavailableError: As ``connect``; or the connection was lost.
     """
+    # Without settings, until it is known that nobody else gets the session that has them.
+    bare = await connect(target, {}, limits={}, statements=0)
     try:
-        connection = await connect(target, {}, statements=0)
-    except UnavailableError as error:
-        if _UNSUPPORTED in error.message:
-            raise _refusal(target, f"refuses the settings of a session ({error.__cause__})") from error
-        raise
+        (row,) = await bare.fetch(QUESTIONS["session"].sql, [])
+        between = await pooler_between(bare, row["pid"], target)
+    finally:
+        bare.terminate()
+    if not between["is_between"]:
+        return
+    if not between["keeps_session"]:
+        raise _refusal(target, "gives each transaction another session", _DIRECTLY)
+    found = await _settings(target)
+    dropped = sorted(name for name, value in _WANTED.items() if found[name] != value)
+    if dropped:
+        raise _refusal(target, f"drops the settings of a session ({', '.join(dropped)})", _TAKEN_OUT)
+
+
+async def _settings(target: Target) -> Mapping[str, str]:
+    """The settings that a session of pulse has."""
+    connection = await connect(target, HOT_SETTINGS, statements=0)
     try:
-        async with connection.transaction(readonly=True):
-            (row,) = await connection.fetch(QUESTIONS["session"].sql, [*SERVER_SETTINGS])
-        between = await pooler_between(connection, row["pid"], target)
-        if not between["is_between"]:
-            return
-        found = json.loads(row["settings"])
-        dropped = sorted(name for name, value in SERVER_SETTINGS.items() if found[name] != value)
-        if dropped:
-            raise _refusal(target, f"drops the settings of a session ({', '.join(dropped)})")
-        if not between["keeps_session"]:
-            raise _refusal(target, "gives each transaction another session")
+        row: Record = (await connection.fetch(QUESTIONS["session"].sql, [*_WANTED]))[0]
     finally:
         connection.terminate()
+    found: Mapping[str, str] = json.loads(row["settings"])
+    return found
 
 
-def _refusal(target: Target, what: str) -> PoolerError:
-    return PoolerError(f"a pooler such as PgBouncer answers for the database {target.shown}; it {what}: {_ADVICE}")
+def _refusal(target: Target, what: str, advice: str) -> PoolerError:
+    return PoolerError(f"a pooler such as PgBouncer answers for the database {target.shown}; it {what}: {advice}")

@@ -93,3 +93,8 @@ class Session(_Connection):
 def schema_in(connection: _Connection) -> str:
     """The schema of *connection*, as SQL has it; any other than a ``Session`` has the default one."""
     return quoted(getattr(connection, "schema", DEFAULT))  # isinstance says yes to any connection of asyncpg
+
+
+def in_schema(connection: _Connection, name: str) -> str:
+    """A qualified name of the schema ``pulse``, in the schema of *connection*; for names that are arguments."""
+    return rendered(name, getattr(connection, "schema", DEFAULT))

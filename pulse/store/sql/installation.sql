@@ -79,3 +79,9 @@ FROM pg_roles r WHERE r.rolname = ANY ($1::text[]);
 -- What:    the members of a role.   Args: $1 role.   Guard: none: reads.   Returns: name, in order.
 SELECT DISTINCT m.rolname::text AS name FROM pg_auth_members a JOIN pg_roles m ON m.oid = a.member JOIN pg_roles r ON r.oid = a.roleid
 WHERE r.rolname = $1 ORDER BY 1;
+
+
+-- name: set_session :exec
+-- What:    settings of a session, where a pooler takes none at its start.
+-- Args:    $1 names text[], $2 values text[].   Guard: none: this session, which the pooler keeps for one client.   Returns: nothing of use.
+SELECT count(set_config(s.name, s.value, false)) FROM unnest($1::text[], $2::text[]) AS s (name, value);

@@ -1,4 +1,4 @@
-"""A database of a development version: every program says so in one useful line."""
+"""A database of a development version, or of one that is too new: every program says so in one useful line."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import asyncpg
 import pytest
 
+from pulse.store.admin.schema import SCHEMA_VERSION
 from tests.support.admin.upgrade_kit import DEVELOPMENT
 from tests.support.commandline.cli import environment, run
 from tests.support.servers.postgres import Postgres
@@ -40,3 +41,19 @@ async def test_it_is_refused_until_its_schema_is_dropped(empty: str) -> None:
     await connection.execute("DROP SCHEMA pulse CASCADE")
     await connection.close(timeout=5)
     assert run(["migrate", "--dsn", empty], environment()).out == "schema pulse installed, version 1\n"
+
+
+async def test_a_server_refuses_a_schema_that_is_two_versions_newer(empty: str) -> None:
+    """By one line that says what to do, as `pulse migrate` does."""
+    run(["migrate", "--dsn", empty], environment())
+    connection = await asyncpg.connect(empty)
+    await connection.execute("INSERT INTO pulse.schema_version VALUES ($1, 'newer')", SCHEMA_VERSION + 2)
+    await connection.close(timeout=5)
+    with short_directory() as directory:
+        env = clean_environment(PULSE_DSN=empty, PULSE_RUNTIME_DIR=str(directory / "run"), PULSE_LOG_LEVEL="critical")
+        started = run_program("pulse_supervisor.main", [], env)
+    migrated = run(["migrate", "--dsn", empty], environment())
+    assert (started.returncode, migrated.code) == (1, 1)
+    for line in (started.stderr, migrated.err):
+        assert line.count("\n") == 1, line
+        assert f"works with {SCHEMA_VERSION} to {SCHEMA_VERSION + 1}: upgrade pulse" in line

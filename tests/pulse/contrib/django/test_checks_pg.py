@@ -104,6 +104,12 @@ async def test_a_schema_of_another_version(
     assert (name, line.startswith(f"database 'default': {wrong}")) == ("pulse.E003", True), line
 
 
+async def test_a_schema_of_the_next_release_will_do(own_database: str, dsn: str, connection: Sql) -> None:
+    await connection.execute("INSERT INTO pulse.schema_version VALUES (2, 'newer')")
+    async with peer("Django", dsn):
+        assert every(DEFAULT) == []
+
+
 async def test_the_sdk_alone_cannot_tell_the_version(
     own_database: str, dsn: str, connection: Sql, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -313,7 +313,7 @@ def test_little_room(free_gib: float, state: State) -> None:
 def test_every_question_has_an_answer() -> None:
     """Each is judged, each check has a statement; what could not be asked is skipped; warnings count where wanted."""
     questions = {one.question for one in CHECKS.values() if one.question}
-    assert questions == {*SERVER_CHECKS, *QUEUE_CHECKS, "identity", "schema", "pooler"}
+    assert questions == {*SERVER_CHECKS, *QUEUE_CHECKS, "identity", "schema", "pooler", "clusters"}
     assert list(verdicts(CheckContext())) == [check for check, one in CHECKS.items() if one.question]
     found = list(
         judge(DatabaseAnswers("dsn", failed=dict.fromkeys(questions, "no time")), CheckContext(), grace_s=GRACE_S)

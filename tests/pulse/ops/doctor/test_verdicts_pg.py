@@ -9,6 +9,7 @@ import socket
 import time
 from collections.abc import Iterator
 from typing import Final
+from urllib.parse import parse_qsl, urlsplit
 
 import asyncpg
 import pytest
@@ -16,6 +17,7 @@ from anyio.lowlevel import checkpoint
 
 from pulse.ops.doctor.finding import State
 from pulse.ops.doctor.verdicts import CheckContext, judge
+from pulse.store.admin import doctor, schema
 from pulse.store.admin.doctor import QUESTIONS, expected_indexes, look
 from tests.support.admin.doctor_kit import WITHIN_S, Patient, said, until_true
 from tests.support.confidential import confidential
@@ -171,7 +173,7 @@ async def test_schema(patient: Patient, empty: str) -> None:
     await patient.sql.execute("INSERT INTO pulse.schema_version VALUES (99, 'newer')")
     newer = await patient.found()
     none = await patient.found(dsn=empty)
-    assert "is at version 99; this program knows up to" in newer["schema"].text
+    assert "is at version 99; this program has " in newer["schema"].text
     assert none["schema"].text == "the schema pulse is not installed"
     assert development["schema"].text.endswith("made the schema pulse (as version 1): nothing upgrades it")
     assert development["schema"].advice[0].endswith("then DROP SCHEMA pulse CASCADE.")
@@ -179,6 +181,26 @@ async def test_schema(patient: Patient, empty: str) -> None:
         assert found["schema"].state is State.WRONG
         assert found["leases"].state is State.SKIPPED
         assert found["xmin"].state is State.OK
+
+
+@pytest.mark.parametrize(("change", "todo"), [
+    ("INSERT INTO pulse.schema_version VALUES (2, 'newer')", "Upgrade pulse here: a newer one has "),
+    ("UPDATE pulse.schema_version SET version = 1", "pulse migrate"),
+])  # fmt: skip
+async def test_schema_of_the_release_before_or_after(
+    patient: Patient, monkeypatch: pytest.MonkeyPatch, change: str, todo: str
+) -> None:
+    """Only a warning, since pulse works with it; all other checks are made."""
+    if todo == "pulse migrate":
+        monkeypatch.setattr(schema, "SCHEMA_VERSION", 2)
+        monkeypatch.setattr(doctor, "SCHEMA_VERSION", 2)
+        monkeypatch.setitem(schema.RELEASES, 2, "made up")
+    await patient.sql.execute(change)
+    found = await patient.found()
+    assert found["schema"].state is State.WARNING
+    assert found["schema"].advice[0].startswith(todo)
+    assert found["schema"].text.endswith(", and works with that, too")
+    assert found["leases"].state is State.OK
 
 
 async def test_jobs_that_nobody_runs(patient: Patient) -> None:
@@ -376,6 +398,18 @@ async def limits_left(dsn: str) -> set[str]:
         session.terminate()
     await checkpoint()
     return found
+
+
+async def test_hosts_of_two_clusters(patient: Patient, empty_dsn: str) -> None:
+    """A DSN with a host of another cluster is wrong; one that names a host twice, or one that is down, is not."""
+    mine, other = (dict(parse_qsl(urlsplit(one).query)) for one in (patient.dsn, empty_dsn))
+    both = f"postgresql:///postgres?user={mine['user']}&port={mine['port']},{other['port']}&host={mine['host']},"
+    assert (await patient.found())["clusters"].state is State.OK
+    assert (await patient.found(dsn=both + mine["host"]))["clusters"].state is State.OK
+    assert (await patient.found(dsn=f"{both}/nowhere"))["clusters"].state is State.OK
+    found = (await patient.found(dsn=both + other["host"]))["clusters"]
+    assert (found.state, found.text) == (State.WRONG, "PULSE_DSN names hosts of 2 clusters")
+    assert len({line.rpartition(" ")[2] for line in found.advice[:2]}) == 2
 
 
 async def test_what_others_have_added(patient: Patient) -> None:

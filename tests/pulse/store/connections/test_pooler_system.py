@@ -5,37 +5,39 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from typing import Any, cast
+from uuid import UUID
 
 import asyncpg
 import pytest
+from anyio.lowlevel import checkpoint
 
 from pulse.config import Settings
 from pulse.errors import SchemaError, UnavailableError
 from pulse.store.admin import doctor
-from pulse.store.connections.pool import SERVER_SETTINGS, Target, connect
+from pulse.store.connections.pool import HOT_SETTINGS, SERVER_SETTINGS, Target, connect
 from pulse.store.connections.pooler import PoolerError, refuse_pooler
 from pulse_actors.runtime.actor import Runtime
+from tests.support.checking.markdown import DOCS, blocks, section
 from tests.support.commandline.cli import environment, run
-from tests.support.servers.bouncer import bouncer
+from tests.support.servers.bouncer import bouncer, bouncer_of
 from tests.support.servers.postgres import Postgres
 from tests.support.systems.system import short_directory
-from tests.support.systems.system_kit import clean_environment
+from tests.support.systems.system_kit import SHORT_LEASE, clean_environment, place
 from tests.support.systems.system_kit import run as run_program
 
 pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.anyio, pytest.mark.patient, pytest.mark.rest]
 
-IGNORED = ", ".join(SERVER_SETTINGS)
-SET = "; ".join(f"SET {name} = {value}" for name, value in SERVER_SETTINGS.items())
+IGNORED = ", ".join({**SERVER_SETTINGS, **HOT_SETTINGS})
+SET = "; ".join(f"SET {name} = {value}" for name, value in {**SERVER_SETTINGS, **HOT_SETTINGS}.items())
 AS_ASKED = f"connect_query='{SET}'"  # so that each session has what pulse asks for, although it is not passed on
-REFUSES = "refuses the settings of a session (unsupported startup parameter: "
-LIMITS = "idle_in_transaction_session_timeout, lock_timeout, search_path, statement_timeout"
-DROPS = f"drops the settings of a session ({LIMITS})"
+ANOTHER = "gives each transaction another session"
+DROPS = "drops the settings of a session (enable_bitmapscan, enable_hashjoin, enable_mergejoin, enable_seqscan, "
 POOLERS = [
-    ("transaction", "", "", REFUSES),
-    ("session", "", "", REFUSES),
-    ("transaction", "", IGNORED, DROPS),
+    ("transaction", "", "", ANOTHER),
+    ("statement", "", "", ANOTHER),
+    ("transaction", "", IGNORED, ANOTHER),
+    ("transaction", AS_ASKED, IGNORED, ANOTHER),
     ("session", "", IGNORED, DROPS),
-    ("transaction", AS_ASKED, IGNORED, "gives each transaction another session"),
 ]
 LOGIN = """
 CREATE FUNCTION public.shorten() RETURNS event_trigger LANGUAGE plpgsql AS $$
@@ -61,13 +63,13 @@ def test_a_pooler_is_told_at_start(empty: str, mode: str, database: str, ignored
         assert (code, line.count("\n")) == (78, 1), line
         assert "a pooler such as PgBouncer answers for the database" in line
         assert what in line
-        assert "let PULSE_DSN name PostgreSQL itself" in line
+        assert ("take them out of ignore_startup_parameters" if what == DROPS else "or a pool in session mode") in line
     assert "installed" in run(["migrate", "--dsn", empty], environment()).out
 
 
 async def test_those_who_look_at_the_same_time_see_it(empty: str) -> None:
     """Actors start together: where one borrows a session in between, another one's look finds nothing."""
-    mode, database, ignored, what = POOLERS[-1]
+    mode, database, ignored, what = POOLERS[3]
     with bouncer(empty, mode, database=database, ignored=ignored) as dsn:
         for _ in range(20):
             looks = [refuse_pooler(Target(dsn, "test")) for _ in range(4)]
@@ -89,6 +91,67 @@ async def test_what_sets_sessions_otherwise_is_no_pooler(newest_server: Postgres
     await refuse_pooler(Target(empty, "test"))
 
 
+@pytest.fixture
+def recipe() -> str:
+    (found,) = blocks(section((DOCS / "operating.md").read_text("utf-8"), "Behind PgBouncer"), "ini")
+    return found
+
+
+def test_a_server_and_sql_submits_by_the_recipe_of_the_page(empty: str, recipe: str) -> None:
+    """
+    The server works through the session pool, and SQL submits through that of transactions.
+
+    A dispatcher that is killed leaves nothing behind in the pool that its successor would trip over.
+    """
+    with bouncer_of(recipe, empty) as pools, place(pools["pulse"], **SHORT_LEASE) as whole:
+        whole.start()
+        whole.pool()
+        jobs: list[UUID] = [whole.jobs().submit("mark", {"n": number}) for number in range(5)]
+        whole.dsn = pools["shop"]  # of the test's own statements
+        jobs += asyncio.run(submitted(pools["shop"]))
+        killed = whole.kill_actor("dispatcher")
+        whole.wait_actor("dispatcher", not_pid=killed)
+        jobs += asyncio.run(submitted(pools["shop"]))
+        for job in jobs:
+            whole.wait_entry(job, "end")
+        assert whole.log("database_away") == []
+        assert asyncio.run(settings_left(pools["shop"])) == {("0", "on")}
+
+
+async def submitted(dsn: str) -> list[UUID]:
+    """Jobs of two sessions at once, each job in a transaction of its own."""
+    sessions = [await asyncpg.connect(dsn, statement_cache_size=0) for _ in range(2)]
+    made = [
+        UUID(str(await session.fetchval("SELECT pulse.submit(name => 'mark', args => '{\"n\": 9}')")))
+        for _ in range(5)
+        for session in sessions
+    ]
+    for session in sessions:
+        session.terminate()
+    await checkpoint()
+    return made
+
+
+async def settings_left(dsn: str) -> set[tuple[str, str]]:
+    """Settings that clients of the other pool find."""
+    session = await asyncpg.connect(dsn, statement_cache_size=0)
+    row = await session.fetchrow("SELECT current_setting('statement_timeout'), current_setting('enable_seqscan')")
+    session.terminate()
+    await checkpoint()
+    return {tuple(row or ())}
+
+
+async def test_the_session_has_the_settings_that_pulse_asks_for(empty: str, recipe: str) -> None:
+    with bouncer_of(recipe, empty) as pools:
+        session = await connect(Target(pools["pulse"], "test"), HOT_SETTINGS)
+        for name, value in {"enable_seqscan": "off", "statement_timeout": "5s", "lock_timeout": "2s"}.items():
+            assert await session.fetchval(f"SHOW {name}") == value
+        session.terminate()
+        await refuse_pooler(Target(pools["pulse"], "test"))
+        with pytest.raises(PoolerError, match=ANOTHER):
+            await refuse_pooler(Target(pools["shop"], "test"))
+
+
 class Pooled:
     async def check_sessions(self) -> None:
         raise PoolerError
@@ -108,13 +171,13 @@ async def test_only_the_first_start_looks_for_a_pooler() -> None:
 async def test_a_distant_pooler_that_keeps_sessions_is_let_be(empty: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """For any round-trip time: each query has its own limit."""
     monkeypatch.setattr(doctor, "_PROBES", 1000)
-    with bouncer(empty, "session", database=AS_ASKED, ignored=IGNORED) as dsn:
+    with bouncer(empty, "session") as dsn:
         await refuse_pooler(Target(dsn, "test"))
 
 
 async def test_a_pooler_that_keeps_sessions_is_let_be(empty: str) -> None:
-    """Each session keeps its own settings: nothing is wrong with that."""
-    with bouncer(empty, "session", database=AS_ASKED, ignored=IGNORED) as dsn:
+    """It refuses settings at the start of a session; each session keeps those that are set in it."""
+    with bouncer(empty, "session") as dsn:
         await refuse_pooler(Target(dsn, "test"))
 
 

@@ -1,0 +1,58 @@
+"""What an actor does about the schema of another release, when it starts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from pulse.store.admin.schema import SCHEMA_VERSION
+from pulse.store.store import Store
+from pulse_actors.runtime.schema import see_to_schema
+from tests.support.admin.upgrade_kit import make_upgrades
+from tests.support.store.helpers import Patch, Sql
+
+LATER = "CREATE TABLE IF NOT EXISTS pulse.later (id int)"
+THERE = "SELECT to_regclass('pulse.later') IS NOT NULL"
+NEXT = SCHEMA_VERSION + 1
+
+pytestmark = pytest.mark.usefixtures("own_database")
+
+
+async def logged(store: Store, *, boot: bool = True, embedded: bool = False, tells: bool = True) -> list[object]:
+    with capture_logs() as lines:
+        await see_to_schema(store, boot=boot, embedded=embedded, tells=tells)
+    return [(line["event"], line.get("found"), line.get("own")) for line in lines]
+
+
+async def test_its_own_is_no_news(store: Store) -> None:
+    assert await logged(store) == []
+
+
+async def test_an_older_one_is_told_by_one_actor_and_left_as_it_is(
+    store: Store, connection: Sql, monkeypatch: Patch, tmp_path: Path
+) -> None:
+    make_upgrades(monkeypatch, tmp_path, LATER)
+    assert await logged(store) == [("schema_of_another_release", SCHEMA_VERSION, NEXT)]
+    assert await logged(store, tells=False) == []
+    assert await connection.fetchval(THERE) is False
+
+
+async def test_a_newer_one_is_told(store: Store, connection: Sql) -> None:
+    await connection.execute("INSERT INTO pulse.schema_version VALUES ($1, 'newer')", NEXT)
+    assert await logged(store) == [("schema_of_another_release", NEXT, SCHEMA_VERSION)]
+
+
+async def test_that_of_the_embedded_database_is_upgraded_at_the_first_start(
+    store: Store, connection: Sql, monkeypatch: Patch, tmp_path: Path
+) -> None:
+    """Whatever was seen there a moment ago: its server has just been started."""
+    await connection.execute("INSERT INTO pulse.hosts (host, boot, pidns) VALUES ('here', 'b', 1)")
+    make_upgrades(monkeypatch, tmp_path, LATER)
+    assert await logged(store, boot=False, embedded=True) == [("schema_of_another_release", SCHEMA_VERSION, NEXT)]
+    assert await connection.fetchval(THERE) is False
+    assert await logged(store, embedded=True) == [("schema_upgrade", None, None)]
+    assert await connection.fetchval(THERE) is True
+    make_upgrades(monkeypatch, tmp_path, "SELECT 2", "SELECT 3")
+    assert len(await logged(store, embedded=True)) == 2
