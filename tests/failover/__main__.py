@@ -24,11 +24,15 @@ def main() -> int:
     if (why := why_not()) is not None:
         show(f"cannot run here: {why}")
         return 3
-    ledger = play(chosen, show, Path(tempfile.mkdtemp(prefix="pulse-failover-")))
+    keep = Path(tempfile.mkdtemp(prefix="pulse-failover-"))
+    ledger = play(chosen, show, keep)
     show("")
     for line in (*ledger.lines(), *(f"WRONG: {one}" for one in ledger.wrong)):
         show(line)
-    return 1 if ledger.wrong else 0
+    if ledger.wrong:
+        return 1
+    keep.rmdir()
+    return 0
 
 
 def show(line: str) -> None:
