@@ -12,8 +12,11 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from pulse.errors import SchemaError, UnavailableError
 from pulse.store.admin import schema
+from pulse.store.admin.upgrade.plan import plan
 from pulse.store.admin.upgrade.runner import upgrade
+from pulse.store.admin.upgrade.steps import StepKind
 
 if TYPE_CHECKING:
     from pulse.store.store import Store
@@ -35,8 +38,13 @@ async def see_to_schema(store: Store, *, boot: bool, embedded: bool, tells: bool
         SchemaError: It does not work with it.
         UnavailableError: The database is away, or being restored.
     """
-    if boot and embedded:
-        await upgrade(store.query.target, lambda text: log.info("schema_upgrade", step=text), alone=True)
+    if boot and (embedded or await _takes_a_moment(store)):
+        try:
+            await upgrade(store.query.target, lambda text: log.info("schema_upgrade", step=text), alone=embedded)
+        except (SchemaError, UnavailableError) as error:
+            if embedded:
+                raise
+            log.warning("schema_upgrade_failed", error=error.message)  # whether that matters is seen below
     found = await store.prepare(install=boot)
     if not tells or found in {0, schema.SCHEMA_VERSION}:
         return
@@ -44,3 +52,11 @@ async def see_to_schema(store: Store, *, boot: bool, embedded: bool, tells: bool
     newer = "a server of a newer release runs, or has run: upgrade this one, too"
     message = older if found < schema.SCHEMA_VERSION else newer
     log.warning("schema_of_another_release", found=found, own=schema.SCHEMA_VERSION, message=message)
+
+
+async def _takes_a_moment(store: Store) -> bool:
+    """Whether there is an upgrade, from the release before, without a table to fill or an index to make."""
+    async with store.query.connection() as connection:
+        planned = await plan(connection)
+    is_next = planned.found == planned.wanted - 1 > 0
+    return is_next and all(one.step.kind is StepKind.BRIEF for one in planned.steps)

@@ -69,7 +69,7 @@ def migrate(
 
     Servers and workers go on meanwhile, also those of the release before. Harmless to repeat, safe when several do it
     at once; an upgrade that was interrupted goes on where it was. The supervisor installs the schema at its start,
-    too, and upgrades the schema of its embedded PostgreSQL.
+    too, and upgrades it where that takes a moment, or where PostgreSQL is embedded.
     """
     from pulse.config import load
 

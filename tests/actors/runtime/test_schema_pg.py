@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 from pulse.store.admin.schema import SCHEMA_VERSION
 from pulse.store.store import Store
 from pulse_actors.runtime.schema import see_to_schema
-from tests.support.admin.upgrade_kit import make_upgrades
+from tests.support.admin.upgrade_kit import make_upgrades, step
 from tests.support.store.helpers import Patch, Sql
 
 LATER = "CREATE TABLE IF NOT EXISTS pulse.later (id int)"
@@ -37,6 +37,28 @@ async def test_an_older_one_is_told_by_one_actor_and_left_as_it_is(
     assert await logged(store) == [("schema_of_another_release", SCHEMA_VERSION, NEXT)]
     assert await logged(store, tells=False) == []
     assert await connection.fetchval(THERE) is False
+
+
+async def test_an_upgrade_that_takes_a_moment_is_done_at_the_first_start(
+    store: Store, connection: Sql, monkeypatch: Patch, tmp_path: Path
+) -> None:
+    """From the release before; not by a server that is started again, and not where a table has to be filled, too."""
+    filled = step("filled", "SELECT NULL::text AS reached, 0 AS rows WHERE $1::text IS NULL AND $2 > 0", kind="batches")
+    make_upgrades(monkeypatch, tmp_path, step("later", LATER) + filled)
+    assert await logged(store, tells=False) == []
+    (tmp_path / "upgrades" / f"{NEXT}.sql").write_text(step("later", LATER), "utf-8")
+    assert await logged(store, boot=False, tells=False) == []
+    assert await connection.fetchval(THERE) is False
+    assert await logged(store) == [("schema_upgrade", None, None)]
+    assert await connection.fetchval(THERE) is True
+    assert await logged(store) == []
+
+
+async def test_one_that_fails_is_left_to_the_operator(store: Store, monkeypatch: Patch, tmp_path: Path) -> None:
+    """The server works with the schema as it is."""
+    make_upgrades(monkeypatch, tmp_path, step("forbidden", "DO $$ BEGIN RAISE insufficient_privilege; END $$"))
+    told = [("schema_upgrade", None, None), ("schema_upgrade_failed", None, None)]
+    assert await logged(store) == [*told, ("schema_of_another_release", SCHEMA_VERSION, NEXT)]
 
 
 async def test_a_newer_one_is_told(store: Store, connection: Sql) -> None:
