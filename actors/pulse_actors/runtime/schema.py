@@ -14,7 +14,7 @@ import structlog
 
 from pulse.errors import SchemaError, UnavailableError
 from pulse.store.admin import schema
-from pulse.store.admin.upgrade.plan import plan
+from pulse.store.admin.upgrade.plan import steps_between
 from pulse.store.admin.upgrade.runner import upgrade
 from pulse.store.admin.upgrade.steps import StepKind
 
@@ -38,14 +38,15 @@ async def see_to_schema(store: Store, *, boot: bool, embedded: bool, tells: bool
         SchemaError: It does not work with it.
         UnavailableError: The database is away, or being restored.
     """
-    if boot and (embedded or await _takes_a_moment(store)):
-        try:
-            await upgrade(store.query.target, lambda text: log.info("schema_upgrade", step=text), alone=embedded)
-        except (SchemaError, UnavailableError) as error:
-            if embedded:
-                raise
-            log.warning("schema_upgrade_failed", error=error.message)  # whether that matters is seen below
+    if boot and embedded:
+        await _upgrade(store, alone=True)
     found = await store.prepare(install=boot)
+    if boot and 0 < found < schema.SCHEMA_VERSION and _takes_a_moment(found):
+        try:
+            await _upgrade(store)
+            found = schema.SCHEMA_VERSION
+        except (SchemaError, UnavailableError) as error:
+            log.warning("schema_upgrade_failed", error=error.message)  # it works with the schema as it is
     if not tells or found in {0, schema.SCHEMA_VERSION}:
         return
     older = "pulse migrate upgrades it once no server needs the one before this"
@@ -54,9 +55,10 @@ async def see_to_schema(store: Store, *, boot: bool, embedded: bool, tells: bool
     log.warning("schema_of_another_release", found=found, own=schema.SCHEMA_VERSION, message=message)
 
 
-async def _takes_a_moment(store: Store) -> bool:
-    """Whether there is an upgrade, from the release before, without a table to fill or an index to make."""
-    async with store.query.connection() as connection:
-        planned = await plan(connection)
-    is_next = planned.found == planned.wanted - 1 > 0
-    return is_next and all(one.step.kind is StepKind.BRIEF for one in planned.steps)
+def _takes_a_moment(found: int) -> bool:
+    """Whether an upgrade from that version fills no table and makes no index."""
+    return all(step.kind is StepKind.BRIEF for step in steps_between(found, schema.SCHEMA_VERSION))
+
+
+async def _upgrade(store: Store, *, alone: bool = False) -> None:
+    await upgrade(store.query.target, lambda text: log.info("schema_upgrade", step=text), alone=alone)

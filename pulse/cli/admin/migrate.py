@@ -91,7 +91,7 @@ def migrate(
 
     target = Target(settings.dsn, "pulse migrate", settings.schema or DEFAULT)
     if only_plan:
-        show_plan(asyncio.run(_told(target)), as_json=as_json)
+        show_plan(asyncio.run(_told(target)), quoted(target.schema), as_json=as_json)
         return
     for line in asyncio.run(_migrate(target, prefix if roles else None)):
         click.echo(line)

@@ -27,24 +27,24 @@ _COLUMNS: Final = (
 )
 
 
-def show_plan(plan: UpgradePlan, *, as_json: bool) -> None:
-    """Print a plan."""
+def show_plan(plan: UpgradePlan, schema: str, *, as_json: bool) -> None:
+    """Print a plan for *schema*, a name as SQL has it."""
     if as_json:
         write_document({"found": plan.found, "wanted": plan.wanted, "steps": [as_document(one) for one in plan.steps]})
         return
-    click.echo(headline_of(plan))
+    click.echo(headline_of(plan, schema))
     if plan.steps:
         Screen().table(Table(_COLUMNS, [_row(one) for one in plan.steps]))
 
 
-def headline_of(plan: UpgradePlan) -> str:
+def headline_of(plan: UpgradePlan, schema: str) -> str:
     """The plan in a sentence."""
     if plan.found == 0:
-        return f"the schema pulse is not there: pulse migrate installs version {plan.wanted}"
+        return f"the schema {schema} is not there: pulse migrate installs version {plan.wanted}"
     if plan.found >= plan.wanted:
-        return f"schema pulse is at version {plan.found}: nothing to do"
+        return f"schema {schema} is at version {plan.found}: nothing to do"
     left = f"{sum(not one.noted.is_done for one in plan.steps)} of {count(len(plan.steps), 'step')}"
-    return f"schema pulse is at version {plan.found}, this pulse brings {plan.wanted}: {left} to do"
+    return f"schema {schema} is at version {plan.found}, this pulse brings {plan.wanted}: {left} to do"
 
 
 def as_document(one: StepState) -> Mapping[str, Any]:

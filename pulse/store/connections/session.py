@@ -56,22 +56,25 @@ class Session(_Connection):
     async def execute(self, query: str, *args: Any, **options: Any) -> str:
         """As asyncpg's; an error knows its statement."""
         with self._named(query):
-            return await super().execute(rendered(query, self.schema), *args, **options)
+            return await super().execute(self._sent(query), *args, **options)
 
     async def fetch(self, query: str, *args: Any, **options: Any) -> Any:  # noqa: ANN401 - as asyncpg has it
         """As asyncpg's; likewise."""
         with self._named(query):
-            return await super().fetch(rendered(query, self.schema), *args, **options)
+            return await super().fetch(self._sent(query), *args, **options)
 
     async def fetchrow(self, query: str, *args: Any, **options: Any) -> Any:  # noqa: ANN401 - as asyncpg has it
         """As asyncpg's; likewise."""
         with self._named(query):
-            return await super().fetchrow(rendered(query, self.schema), *args, **options)
+            return await super().fetchrow(self._sent(query), *args, **options)
 
     async def fetchval(self, query: str, *args: Any, **options: Any) -> Any:  # noqa: ANN401 - as asyncpg has it
         """As asyncpg's; likewise."""
         with self._named(query):
-            return await super().fetchval(rendered(query, self.schema), *args, **options)
+            return await super().fetchval(self._sent(query), *args, **options)
+
+    def _sent(self, query: str) -> str:
+        return query if self.schema == DEFAULT else rendered(query, self.schema)
 
     @contextlib.contextmanager
     def _named(self, query: str) -> Generator[None]:

@@ -86,7 +86,7 @@ class TestCompletion:
         ("pulse ctl logs --actor m", {"metrics"}),
         ("pulse ctl logs --actor p", {"pause", "pool"}),
         ("pulse ctl top --", {"--once", "--interval", "--json", "--help"}),
-        ("pulse doctor --s", {"--strict"}),
+        ("pulse doctor --s", {"--schema", "--strict"}),
         ("pulse completion ", {"bash", "zsh", "fish"}),
     ])  # fmt: skip
     def test_completions(self, words: str, expected: set[str]) -> None:

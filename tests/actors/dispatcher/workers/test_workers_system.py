@@ -20,7 +20,7 @@ SETTINGS: Final = {"PULSE_POLL_S": "60"}
 
 def test_a_welcome(system: System, client: Peer, topic: str) -> None:
     """All get the times and the longest frame; a worker also its session, its identity, and its lost attempts."""
-    terms = {"protocol": 1, "heartbeat_s": 10.0, "lease_s": 30.0, "max_frame_bytes": 8 * 1024 * 1024}
+    terms = {"protocol": 1, "heartbeat_s": 10.0, "lease_s": 30.0, "max_frame_bytes": 8 * 1024 * 1024, "schema": "pulse"}
     assert client.welcome == {**terms, "server": client.welcome["server"]}
     assert client.welcome["server"].startswith("pulse ")
     with system.worker("w", topics=[topic], names=["b", "a"], capacity=3) as worker:

@@ -11,6 +11,7 @@ import asyncpg
 import pytest
 
 from pulse.errors import PulseError, SchemaError, UnavailableError
+from pulse.store.admin.checks import connected
 from pulse.store.admin.schema import RELEASES, SCHEMA_VERSION, ensure_schema
 from pulse.store.admin.upgrade import runner
 from pulse.store.admin.upgrade.plan import UPGRADE, plan
@@ -19,6 +20,7 @@ from pulse.store.admin.upgrade.steps import StepKind, parse_steps
 from pulse.store.connections.pool import Target
 from pulse.store.statements import STATEMENTS
 from tests.support.admin.upgrade_kit import lock_of, make_upgrades, step, upgraded
+from tests.support.hostile import HOSTILE
 from tests.support.store.helpers import Patch, Sql
 from tests.support.systems.releases import STEPS
 from tests.support.waiting import until_async
@@ -73,6 +75,25 @@ async def other(empty_dsn: str, installed: Sql) -> AsyncIterator[Sql]:
 
 async def filled(connection: Sql, rows: int) -> None:
     await connection.execute(f"SELECT pulse.submit(name => 'n') FROM generate_series(1, {rows})")
+
+
+async def test_a_schema_of_another_name(empty_dsn: str, monkeypatch: Patch, tmp_path: Path) -> None:
+    """Each step changes that schema, and nothing of the other; what an interrupted one has left is removed there."""
+    target = Target(empty_dsn, "pulse-tests", HOSTILE)
+    assert [await upgrade(Target(empty_dsn, "pulse-tests")), await upgrade(target)] == [0, 0]
+    make_upgrades(monkeypatch, tmp_path, ALL)
+    async with connected(target, {}) as theirs:
+        await filled(theirs, 3)
+        await theirs.execute("CREATE INDEX jobs_region ON pulse.jobs (id)")
+        await theirs.execute("UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'pulse.jobs_region'::regclass")
+        assert {one.rows is None for one in (await plan(theirs)).steps} == {False}
+        assert await upgrade(target, alone=True) == SCHEMA_VERSION
+        assert await theirs.fetchval("SELECT count(*) FROM pulse.jobs WHERE region = '.'") == 3
+        index = await theirs.fetchval("SELECT pg_get_indexdef('pulse.jobs_region'::regclass)")
+        assert index.endswith("(region)")
+    async with connected(Target(empty_dsn, "pulse-tests"), {}) as ours:
+        assert await ours.fetchval("SELECT count(*) FROM pg_attribute WHERE attname = 'region' AND attrelid = "
+                                   "'pulse.jobs'::regclass") == 0  # fmt: skip
 
 
 async def test_all_kinds_of_steps(installed: Sql, monkeypatch: Patch, tmp_path: Path) -> None:
