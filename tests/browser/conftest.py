@@ -17,7 +17,7 @@ from tests.support.systems.system_kit import Whole, place
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
+PROGRAMS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,7 @@ def browser(ui: Dashboard) -> Iterator[Browser]:
     sync_api: Any = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     program = next(filter(None, map(shutil.which, PROGRAMS)), None)
     if program is None:
-        pytest.skip("no Chromium was found: apt-get install chromium")
+        pytest.skip("no Chromium was found: apt-get install chromium-headless-shell")
     with sync_api.sync_playwright() as playwright:
         made = playwright.chromium.launch(executable_path=program, args=["--no-sandbox", "--disable-dev-shm-usage"])
         yield made

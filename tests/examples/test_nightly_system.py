@@ -33,7 +33,8 @@ def _new(folder: Path) -> None:
 
 def trigger(client: pulse.Client) -> pulse.Job:
     """The job of the report."""
-    (schedule,) = [one for one in client.schedules_list().schedules if one.name == "nightly"]
+    named = lambda: [one for one in client.schedules_list().schedules if one.name == "nightly"]  # noqa: E731
+    (schedule,) = until(named, "the worker has declared its schedule")
     return client.get(client.result(client.schedules_trigger(schedule.id), str, timeout_s=60))
 
 

@@ -34,6 +34,10 @@ PROCESSES: Final[dict[str, tuple[str, ...]]] = {
     "pulse_actors.dispatcher.net.session": ("tests/system/test_encryption_system.py",),
     "pulse_actors.dispatcher.requests.schedules": ("tests/system/test_encryption_system.py",),
     "pulse_actors.dispatcher.requests.table": ("tests/actors/dispatcher/workers/test_workers_system.py",),
+    "pulse_actors.runtime.template": (
+        "tests/supervisor/children/test_template.py",
+        "tests/supervisor/children/test_template_system.py",
+    ),
     "pulse_actors.runtime.actor": ("tests/pulse/store/connections/test_pooler_system.py",),
     "pulse_supervisor.control.server": ("tests/actors/dispatcher/net/test_access_system.py",),
     "pulse_supervisor.preflight": ("tests/actors/dispatcher/net/test_tls_system.py",),

@@ -1,0 +1,59 @@
+"""Templates that die at once, and what the real one answers."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import subprocess
+import sys
+
+import msgspec
+import pytest
+import structlog
+import trio
+from structlog.testing import capture_logs
+
+from pulse_supervisor.children import template
+from pulse_supervisor.children.process import ChildProcess, start
+from pulse_supervisor.children.spec import actor
+from pulse_supervisor.children.template import ActorTemplate
+
+pytestmark = pytest.mark.process
+
+
+def test_one_that_dies_at_once_costs_no_actor(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After two of them it is started by itself."""
+
+    def short_lived(_words: object, fds: list[int], env: dict[str, str], bus: socket.socket | None) -> ChildProcess:
+        return start(["true"], fds, env, bus)
+
+    monkeypatch.setattr(template, "start", short_lived)
+    child = msgspec.structs.replace(actor("pause"), argv=("sleep", "60"))
+
+    async def main() -> None:
+        made = ActorTemplate(structlog.get_logger())
+        process = await made.spawn(child, {})
+        with open(f"/proc/{process.pid}/cmdline", "rb") as file:  # noqa: PTH123, ASYNC230 - of this moment
+            assert file.read().split(b"\0")[:2] == [b"sleep", b"60"]
+        await process.end()
+        await made.end()
+
+    with capture_logs() as logged:
+        trio.run(main)
+    assert [(one["event"], one["name"]) for one in logged] == [("actor_template_died", "pause")] * 2
+
+
+def test_an_order_without_its_descriptors_is_refused() -> None:
+    """The kernel leaves out those for which there is no room; the template goes on, until it hears the end."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours, theirs:
+        options = ("--bus-fd", str(theirs.fileno()), "--parent-pid", str(os.getpid()))
+        words = (sys.executable, "-P", "-m", "pulse_actors", "template", *options)
+        process = subprocess.Popen(words, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
+        theirs.close()
+        for _ in range(2):
+            ours.send(b"pause --bus-fd")
+            assert int(ours.recv(64)) == errno.EMFILE
+        ours.close()
+        assert process.wait(10) == 0
