@@ -22,11 +22,12 @@ from pulse_supervisor.children.template import ActorTemplate
 pytestmark = pytest.mark.process
 
 
-def test_one_that_dies_at_once_costs_no_actor(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After two of them it is started by itself."""
+@pytest.mark.parametrize("program", ["", "socket.socket(fileno=int(sys.argv[1])).recv(99)"], ids=["at once", "ordered"])
+def test_one_that_dies_costs_no_actor(program: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At once, or when it has read an order; after two of them the actor is started by itself."""
 
     def short_lived(_words: object, fds: list[int], env: dict[str, str], bus: socket.socket | None) -> ChildProcess:
-        return start(["true"], fds, env, bus)
+        return start([sys.executable, "-c", f"import socket, sys; {program}", *map(str, fds)], fds, env, bus)
 
     monkeypatch.setattr(template, "start", short_lived)
     child = msgspec.structs.replace(actor("pause"), argv=("sleep", "60"))
