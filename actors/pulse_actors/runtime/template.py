@@ -2,8 +2,7 @@
 The template of the actors: a process that has imported what they need, and forks one for each order.
 
 It has no event loop and no threads. The supervisor adopts what is forked, as its own child. An order is the name of an
-actor and the options for the descriptors that come with it; a pid and a pidfd are the answer, or a message of one word,
-the errno.
+actor and the options for the descriptors that come with it; the answer is a pid with a pidfd, or a negative errno.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ def _is_forked(control: socket.socket, *, complete: bool) -> bool:
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))  # noqa: TRY301 - the kernel has left some out
         made = fork_away()
     except OSError as error:
-        control.send(b"%d" % (error.errno or errno.EAGAIN))
+        control.send(b"%d" % -(error.errno or errno.EAGAIN))
         return False
     if made is None:
         return True

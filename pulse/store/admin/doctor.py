@@ -12,6 +12,7 @@ import contextlib
 import re
 import time
 from collections.abc import AsyncGenerator, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 import asyncpg
@@ -162,7 +163,11 @@ async def clusters_of(target: Target) -> list[Mapping[str, Any]]:
 async def _cluster_of(target: Target) -> str | None:
     """The identifier of a cluster, which its standbys have, too; None: it does not answer."""
     try:
-        async with asyncio.timeout(_PROBE_S), _connected(target) as connection, _transaction(connection):
+        async with (
+            asyncio.timeout(_PROBE_S),
+            _connected(target, {"default_transaction_read_only": "on"}) as connection,  # a standby will do, too
+            _transaction(connection),
+        ):
             row = await connection.fetchrow(QUESTIONS[IDENTITY].sql)
     except (PulseError, *FAILURES):
         return None
@@ -212,8 +217,10 @@ def _ms(seconds: float) -> str:
 
 
 @contextlib.asynccontextmanager
-async def _connected(target: Target) -> AsyncGenerator[Connection[Record]]:
-    connection = await connect(target, {}, limits={}, statements=0)
+async def _connected(
+    target: Target, settings: Mapping[str, str] = MappingProxyType({})
+) -> AsyncGenerator[Connection[Record]]:
+    connection = await connect(target, settings, limits={}, statements=0)
     try:
         yield connection
     finally:

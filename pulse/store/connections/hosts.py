@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
 SILENT_S: Final = 0.25  # then the next host is asked, too: a machine that is gone refuses nothing
 AGAIN_S: Final = 0.5  # between two questions to those that have refused, while others are silent: a standby is promoted
+ASKED_S: Final = 5.0  # no host is asked after that; each try has an end of its own
 
 
 async def first_of(tries: Sequence[Callable[[], Coroutine[Any, Any, T]]], drop: Callable[[T], None]) -> T:
@@ -22,6 +24,7 @@ async def first_of(tries: Sequence[Callable[[], Coroutine[Any, Any, T]]], drop: 
     Raises:
         ExceptionGroup: All have failed; in their order.
     """
+    began_s = time.monotonic()
     left, failed = list(range(len(tries))), dict[int, Exception]()
     running: dict[asyncio.Task[T], int] = {}
     try:
@@ -39,7 +42,7 @@ async def first_of(tries: Sequence[Callable[[], Coroutine[Any, Any, T]]], drop: 
                 if not isinstance(error, Exception):
                     raise error
                 failed[running.pop(task)] = error
-            if not done and not left:
+            if not done and not left and time.monotonic() - began_s < ASKED_S:
                 left = sorted(failed.keys() - running.values())
     finally:
         for task in running:

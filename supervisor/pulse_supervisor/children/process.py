@@ -68,11 +68,14 @@ class ChildProcess:
         return self._reap()
 
     async def end(self) -> None:
-        """Kill it, and wait for its end; for one that nobody else waits for."""
+        """Kill it, and wait for its end; for one that the lifecycle does not know: the reaper may have reaped it."""
         if self.bus is not None:
             self.bus.close()
         self.send_signal(signal.SIGKILL)
-        await self.wait_exited()
+        await trio.lowlevel.wait_readable(self._pidfd)
+        with contextlib.suppress(ChildProcessError):
+            os.waitid(os.P_PIDFD, self._pidfd, os.WEXITED)  # noqa: ASYNC222 - it has ended
+        os.close(self._pidfd)
 
     def _reap(self) -> Exited:
         # Not reaped yet, so the number still means this group. PermissionError: the rest belongs to another user.

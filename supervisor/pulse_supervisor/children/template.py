@@ -7,7 +7,9 @@ dies or hangs costs only time: the next actor has another one made, and is start
 
 from __future__ import annotations
 
+import errno
 import os
+import signal
 import socket
 import sys
 from collections.abc import Mapping
@@ -17,13 +19,14 @@ import trio
 
 from pulse.system.fork import receive
 from pulse_supervisor.children.process import ChildProcess, spawn, start
-from pulse_supervisor.children.spec import DESCRIPTORS, ChildSpec, LivenessLimits, Placeholder
+from pulse_supervisor.children.spec import DESCRIPTORS, ChildSpec, Placeholder
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
-FIRST_S: Final = LivenessLimits().hello_s  # until its first answer: start and imports, on a busy machine
+FIRST_S: Final = 10.0  # until its first answer: start and imports, on a busy machine
 FORK_S: Final = 3.0  # a fork takes milliseconds; a template that needs longer is stopped, or hangs
+REST_S: Final = 60.0  # without templates, once two in a row were of no use
 _TRIES: Final = 2
 _NAME: Final = "template"
 _ANSWER_MAX_BYTES: Final = 64
@@ -70,9 +73,17 @@ class TemplateLink:
         if not told:
             raise NoAnswerError("it has ended")
         self._limit_s = FORK_S
-        if not found:
-            raise OSError(int(told), os.strerror(int(told)))
-        return int(told), found[0]
+        number = int(told)
+        if number < 0:
+            raise OSError(-number, os.strerror(-number))
+        if not found:  # this process has no room for a descriptor
+            os.kill(number, signal.SIGKILL)  # nobody reaps meanwhile, so the number is still its own
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return number, found[0]
+
+    def kill(self) -> None:
+        """Kill it: a fork that waits for its answer ends with NoAnswerError."""
+        self._process.send_signal(signal.SIGKILL)
 
     async def end(self) -> None:
         """Kill it, and wait for its end."""
@@ -87,6 +98,8 @@ class ActorTemplate:
         self._log = log
         self._template: TemplateLink | None = None
         self._forking = trio.Lock()
+        self._rests_until_s = float("-inf")
+        self._has_ended = False
 
     async def spawn(self, child: ChildSpec, shared: Mapping[Placeholder, int]) -> ChildProcess:
         """
@@ -95,16 +108,23 @@ class ActorTemplate:
         Nothing may reap orphans meanwhile: until this returns, the new process would be taken for one.
         """
         async with self._forking:
-            for _ in range(_TRIES):
-                try:
-                    return await self._fork(child, shared)
-                except NoAnswerError as error:
-                    self._log.warning("actor_template_died", name=child.name, reason=str(error))
-                    await self._end()
+            if trio.current_time() >= self._rests_until_s:
+                for _ in range(_TRIES):
+                    if self._has_ended:
+                        raise OSError(errno.ECANCELED, "no actor is started any more")
+                    try:
+                        return await self._fork(child, shared)
+                    except NoAnswerError as error:
+                        self._log.warning("actor_template_died", name=child.name, reason=str(error))
+                        await self._end()
+                self._rests_until_s = trio.current_time() + REST_S
         return spawn(child, shared)
 
     async def end(self) -> None:
-        """End the template, if there is one."""
+        """End the template, if there is one, and make no other; who waits for an actor gets none."""
+        self._has_ended = True
+        if self._template is not None:
+            self._template.kill()
         async with self._forking:
             await self._end()
 

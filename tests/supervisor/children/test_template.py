@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import socket
 import subprocess
 import sys
 
 import msgspec
+import psutil
 import pytest
 import structlog
 import trio
@@ -17,14 +19,15 @@ from structlog.testing import capture_logs
 from pulse_supervisor.children import template
 from pulse_supervisor.children.process import ChildProcess, start
 from pulse_supervisor.children.spec import actor
-from pulse_supervisor.children.template import ActorTemplate
+from pulse_supervisor.children.template import ActorTemplate, TemplateLink
+from tests.support.waiting import until_async
 
 pytestmark = pytest.mark.process
 
 
 @pytest.mark.parametrize("program", ["", "socket.socket(fileno=int(sys.argv[1])).recv(99)"], ids=["at once", "ordered"])
 def test_one_that_dies_costs_no_actor(program: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At once, or when it has read an order; after two of them the actor is started by itself."""
+    """At once, or when it has read an order; after two of them actors are started by themselves, for a while."""
 
     def short_lived(_words: object, fds: list[int], env: dict[str, str], bus: socket.socket | None) -> ChildProcess:
         return start([sys.executable, "-c", f"import socket, sys; {program}", *map(str, fds)], fds, env, bus)
@@ -35,14 +38,35 @@ def test_one_that_dies_costs_no_actor(program: str, monkeypatch: pytest.MonkeyPa
     async def main() -> None:
         made = ActorTemplate(structlog.get_logger())
         process = await made.spawn(child, {})
-        with open(f"/proc/{process.pid}/cmdline", "rb") as file:  # noqa: PTH123, ASYNC230 - of this moment
-            assert file.read().split(b"\0")[:2] == [b"sleep", b"60"]
+        await until_async(lambda: psutil.Process(process.pid).name() == "sleep", "it is the program")
         await process.end()
+        other = await made.spawn(child, {})
+        await other.end()
         await made.end()
 
     with capture_logs() as logged:
         trio.run(main)
     assert [(one["event"], one["name"]) for one in logged] == [("actor_template_died", "pause")] * 2
+
+
+def test_an_actor_that_cannot_be_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No descriptor is left for its pidfd: it is killed, and that is a shortage, which passes."""
+    sleeper = subprocess.Popen(["sleep", "60"])
+
+    async def main() -> None:
+        link = TemplateLink()
+        with pytest.raises(OSError, match="Too many open files"):
+            await link.fork("pause", {})
+        await link.end()
+
+    program = f"import socket, sys; s = socket.socket(fileno=int(sys.argv[1])); s.recv(99); s.send(b'{sleeper.pid}')"
+    monkeypatch.setattr(
+        template,
+        "start",
+        lambda _words, fds, env, bus: start([sys.executable, "-c", program, str(fds[0])], fds, env, bus),
+    )
+    trio.run(main)
+    assert sleeper.wait(10) == -signal.SIGKILL
 
 
 def test_an_order_without_its_descriptors_is_refused() -> None:
@@ -55,6 +79,6 @@ def test_an_order_without_its_descriptors_is_refused() -> None:
         theirs.close()
         for _ in range(2):
             ours.send(b"pause --bus-fd")
-            assert int(ours.recv(64)) == errno.EMFILE
+            assert int(ours.recv(64)) == -errno.EMFILE
         ours.close()
         assert process.wait(10) == 0

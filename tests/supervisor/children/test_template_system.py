@@ -49,11 +49,15 @@ def test_a_template_that_is_gone_costs_only_time(system: System, number: signal.
     before = system.pids()
     [template] = templates(system)
     template.send_signal(number)
+    if number is signal.SIGKILL:
+        until(lambda: not psutil.pid_exists(template.pid), "the template is reaped")
+    failures = len(system.log("child_waiting"))
     former = system.kill_actor("dispatcher")
     after = system.wait_actor("dispatcher", not_pid=former)
     assert system.pids() == {**before, "dispatcher": after}
     until(lambda: templates(system) not in ([], [template]), "another template")
     assert not is_alive(template.pid)
+    assert [one for one in system.log("child_waiting")[failures:] if one["reason"] != "SIGKILL"] == []
 
 
 def test_without_a_template_actors_are_started_by_themselves(newest_server: Postgres, tmp_path: Path) -> None:
@@ -61,6 +65,15 @@ def test_without_a_template_actors_are_started_by_themselves(newest_server: Post
     with newest_server.database() as dsn, running(dsn, {"PYTHONPATH": str(tmp_path)}) as system:
         for name in ACTORS:
             assert "--parent-pid" in words(psutil.Process(system.pids()[name]))
+
+
+def test_a_stop_after_the_template_has_died(newest_server: Postgres) -> None:
+    """It is an end like any other, though the reaper has reaped the template."""
+    with newest_server.database() as dsn, running(dsn) as system:
+        [template] = templates(system)
+        template.kill()
+        until(lambda: not psutil.pid_exists(template.pid), "the template is reaped")
+        assert system.stop() == 0
 
 
 def test_a_shortage_passes(system: System) -> None:

@@ -410,6 +410,8 @@ async def test_hosts_of_two_clusters(patient: Patient, empty_dsn: str) -> None:
     found = (await patient.found(dsn=both + other["host"]))["clusters"]
     assert (found.state, found.text) == (State.WRONG, "PULSE_DSN names hosts of 2 clusters")
     assert len({line.rpartition(" ")[2] for line in found.advice[:2]}) == 2
+    roles = f"{both}{other['host']}&target_session_attrs=standby"  # what the DSN asks for is not asked of each host
+    assert (await patient.found(dsn=roles))["clusters"].state is State.WRONG
 
 
 async def test_what_others_have_added(patient: Patient) -> None:

@@ -15,6 +15,7 @@ from anyio.lowlevel import checkpoint
 
 from pulse.errors import ConfigError, UnavailableError
 from pulse.store.admin.checks import READING
+from pulse.store.connections import hosts
 from pulse.store.connections.hosts import first_of
 from pulse.store.connections.pool import CONNECT_DEADLINE_S, Pool, Target, connect
 from tests.support.servers.proxy import Proxy, socket_of, through
@@ -61,6 +62,22 @@ async def test_a_silent_host_is_not_waited_for(dsn: str, silent: int, closed: in
     assert await connection.fetchval("SELECT 1") == 1
     connection.terminate()
     await checkpoint()
+
+
+async def test_silent_hosts_do_not_keep_each_other_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each fails after a silence of its own; when all have, and their time is over, that is the end."""
+    for name, seconds in (("SILENT_S", 0.01), ("AGAIN_S", 0.01), ("ASKED_S", 0.3)):
+        monkeypatch.setattr(hosts, name, seconds)
+    began_s = time.monotonic()
+
+    async def silent(silence_s: float) -> int:
+        await asyncio.sleep(silence_s)
+        assert time.monotonic() - began_s < 5, "it goes on"
+        raise UnavailableError(f"silent for {silence_s} s")
+
+    with pytest.raises(ExceptionGroup) as caught:
+        await asyncio.wait_for(first_of([partial(silent, 0.07), partial(silent, 0.11)], lambda _: None), 10)
+    assert [str(error) for error in caught.value.exceptions] == ["silent for 0.07 s", "silent for 0.11 s"]
 
 
 async def test_who_has_refused_is_asked_again(silent: int) -> None:
