@@ -8,8 +8,9 @@ Meanwhile a server works with the schema of the release before its own, or after
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+import anyio
 import structlog
 
 from pulse.errors import SchemaError, UnavailableError
@@ -20,6 +21,8 @@ from pulse.store.admin.upgrade.steps import StepKind
 
 if TYPE_CHECKING:
     from pulse.store.store import Store
+
+MOMENT_S: Final = 5.0  # for all brief steps, with their waits: people and the supervisor wait for the start
 
 log = structlog.get_logger()
 
@@ -42,11 +45,15 @@ async def see_to_schema(store: Store, *, boot: bool, embedded: bool, tells: bool
         await _upgrade(store, alone=True)
     found = await store.prepare(install=boot)
     if boot and 0 < found < schema.SCHEMA_VERSION and _takes_a_moment(found):
-        try:
-            await _upgrade(store)
-            found = schema.SCHEMA_VERSION
-        except (SchemaError, UnavailableError) as error:
-            log.warning("schema_upgrade_failed", error=error.message)  # it works with the schema as it is
+        error = f"not within {MOMENT_S:g} s"  # else it works with the schema as it is
+        with anyio.move_on_after(MOMENT_S):
+            try:
+                await _upgrade(store)
+                found, error = schema.SCHEMA_VERSION, ""
+            except (SchemaError, UnavailableError) as raised:
+                error = raised.message
+        if error:
+            log.warning("schema_upgrade_failed", error=error)
     if not tells or found in {0, schema.SCHEMA_VERSION}:
         return
     older = "pulse migrate upgrades it once no server needs the one before this"

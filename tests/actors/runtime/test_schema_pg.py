@@ -9,6 +9,7 @@ from structlog.testing import capture_logs
 
 from pulse.store.admin.schema import SCHEMA_VERSION
 from pulse.store.store import Store
+from pulse_actors.runtime import schema as runtime_schema
 from pulse_actors.runtime.schema import see_to_schema
 from tests.support.admin.upgrade_kit import make_upgrades, step
 from tests.support.store.helpers import Patch, Sql
@@ -59,6 +60,20 @@ async def test_one_that_fails_is_left_to_the_operator(store: Store, monkeypatch:
     make_upgrades(monkeypatch, tmp_path, step("forbidden", "DO $$ BEGIN RAISE insufficient_privilege; END $$"))
     told = [("schema_upgrade", None, None), ("schema_upgrade_failed", None, None)]
     assert await logged(store) == [*told, ("schema_of_another_release", SCHEMA_VERSION, NEXT)]
+
+
+async def test_one_that_has_to_wait_is_left_to_the_operator(
+    store: Store, connection: Sql, monkeypatch: Patch, tmp_path: Path
+) -> None:
+    """As long as another session has the table: the start does not wait for it."""
+    monkeypatch.setattr(runtime_schema, "MOMENT_S", 0.5)
+    add = "ALTER TABLE pulse.topics ADD COLUMN IF NOT EXISTS later int"
+    make_upgrades(monkeypatch, tmp_path, step("waits", add, table="pulse.topics", lock="ACCESS EXCLUSIVE"))
+    async with connection.transaction():
+        await connection.execute("LOCK TABLE pulse.topics IN ACCESS SHARE MODE")
+        with capture_logs() as lines:
+            await see_to_schema(store, boot=True, embedded=False, tells=False)
+    assert [line.get("error") for line in lines] == [None, "not within 0.5 s"]
 
 
 async def test_a_newer_one_is_told(store: Store, connection: Sql) -> None:
