@@ -39,7 +39,7 @@ async def listen(target: Target, channels: Mapping[str, Callable[[str], None]], 
     while True:
         lost = asyncio.Event()
         try:
-            connection = await connect(target, {})
+            connection = await connect(target, {}, owns_session=True)
         except PulseError:
             await anyio.sleep(backoff.next_s())
             continue

@@ -217,8 +217,10 @@ async def remove_audit(target: Target) -> bool:
 
 
 @contextlib.asynccontextmanager
-async def connected(target: Target, settings: dict[str, str]) -> AsyncGenerator[Connection[Record]]:
-    connection = await connect(target, settings)
+async def connected(
+    target: Target, settings: dict[str, str], *, owns_session: bool = False
+) -> AsyncGenerator[Connection[Record]]:
+    connection = await connect(target, settings, owns_session=owns_session)
     try:
         yield connection
     except PulseError:

@@ -119,12 +119,13 @@ async def connect(
     limits: Mapping[str, str] = SERVER_SETTINGS,
     statements: int = 100,
     admit: ServerCheck | None = None,
+    owns_session: bool = False,
 ) -> Session:
     """
     A new connection; of several hosts to the first that takes writes.
 
-    A pooler may refuse settings that come with the start of a session: then they are set by a statement, which is right
-    only where the pooler keeps sessions apart. ``refuse_pooler`` looks whether it does.
+    A pooler may refuse settings that come with the start of a session: then they are set by a statement, but only where
+    *owns_session*: else they would be those of other programs, too.
 
     Args:
         target: Where to.
@@ -132,6 +133,7 @@ async def connect(
         limits: Limits that the server enforces.
         statements: How many prepared statements the connection keeps; poolers may refuse them.
         admit: Asked about each connection before it is used.
+        owns_session: No pooler shares the session with others: ``refuse_pooler`` has looked.
 
     Raises:
         ConfigError: The DSN is malformed, or the server refuses these credentials or this database.
@@ -148,7 +150,7 @@ async def connect(
                 try:
                     connection = await _session(host, wanted, statements, role)
                 except asyncpg.PostgresError as error:
-                    if not wanted or _REFUSES_SETTINGS not in str(error):
+                    if not (wanted and owns_session) or _REFUSES_SETTINGS not in str(error):
                         raise
                     connection = await _session(host, {}, statements, role)
                     await _set(connection, wanted)
@@ -344,7 +346,7 @@ class Pool:
 
     async def _connect(self) -> Session:
         try:
-            connection = await connect(self.target, self._settings, admit=self._admit)
+            connection = await connect(self.target, self._settings, admit=self._admit, owns_session=True)
         except ConfigError as error:
             if self._proved:  # these settings worked before: a password is being changed, or a database restored
                 raise UnavailableError(error.message) from error

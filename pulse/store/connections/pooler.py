@@ -51,7 +51,7 @@ async def refuse_pooler(target: Target) -> None:
 
 async def _settings(target: Target) -> Mapping[str, str]:
     """The settings that a session of pulse has."""
-    connection = await connect(target, HOT_SETTINGS, statements=0)
+    connection = await connect(target, HOT_SETTINGS, statements=0, owns_session=True)
     try:
         row: Record = (await connection.fetch(QUESTIONS["session"].sql, [*_WANTED]))[0]
     finally:

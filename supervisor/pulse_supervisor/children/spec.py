@@ -164,6 +164,7 @@ def pool(app: str, settings: Settings, socket_path: Path) -> ChildSpec:
     # PULSE_RUNTIME_DIR.
     told: dict[str, object] = {
         "PULSE_RUNTIME_DIR": socket_path.parent,
+        "PULSE_SCHEMA": settings.schema,  # handlers submit by SQL, too
         "PULSE_DRAIN_S": settings.drain_s,
         "PULSE_LOG_LEVEL": settings.log_level,
         "PULSE_LOG_FORMAT": settings.log_format,

@@ -464,10 +464,12 @@ class TestTree:
 
     def test_a_pool_knows_the_settings_of_its_supervisor_and_no_secret(self) -> None:
         """Options of the supervisor's own command line hold for its pool too, without the DSN."""
-        settings = Settings(dsn="postgresql://u:secret@h/d", drain_s=3.5, log_level="debug", config=Path("/etc/p.toml"))
+        settings = Settings(
+            dsn="postgresql://u:secret@h/d", drain_s=3.5, log_level="debug", config=Path("/etc/p.toml"), schema="orders"
+        )
         assert dict(pool("shop:app", settings, Path("/run/x/pulse.sock")).env) == {
             "PULSE_RUNTIME_DIR": "/run/x", "PULSE_DRAIN_S": "3.5", "PULSE_LOG_LEVEL": "debug",
-            "PULSE_CONFIG": "/etc/p.toml",
+            "PULSE_CONFIG": "/etc/p.toml", "PULSE_SCHEMA": "orders",
         }  # fmt: skip
 
 

@@ -69,7 +69,7 @@ async def upgrade(target: Target, say: Say = lambda _: None, *, alone: bool = Fa
         SchemaError: The schema is newer than this pulse can use, servers run that would not work with it, or the role
             lacks a right.
     """
-    async with connected(target, _SETTINGS) as connection:
+    async with connected(target, _SETTINGS, owns_session=True) as connection:
         return await Upgrade(connection, say, alone=alone).run()
 
 

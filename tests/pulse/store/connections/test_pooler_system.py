@@ -14,6 +14,7 @@ from anyio.lowlevel import checkpoint
 from pulse.config import Settings
 from pulse.errors import SchemaError, UnavailableError
 from pulse.store.admin import doctor
+from pulse.store.admin.checks import READING, connected
 from pulse.store.connections.pool import HOT_SETTINGS, SERVER_SETTINGS, Target, connect
 from pulse.store.connections.pooler import PoolerError, refuse_pooler
 from pulse_actors.runtime.actor import Runtime
@@ -143,13 +144,24 @@ async def settings_left(dsn: str) -> set[tuple[str, str]]:
 
 async def test_the_session_has_the_settings_that_pulse_asks_for(empty: str, recipe: str) -> None:
     with bouncer_of(recipe, empty) as pools:
-        session = await connect(Target(pools["pulse"], "test"), HOT_SETTINGS)
+        session = await connect(Target(pools["pulse"], "test"), HOT_SETTINGS, owns_session=True)
         for name, value in {"enable_seqscan": "off", "statement_timeout": "5s", "lock_timeout": "2s"}.items():
             assert await session.fetchval(f"SHOW {name}") == value
         session.terminate()
         await refuse_pooler(Target(pools["pulse"], "test"))
         with pytest.raises(PoolerError, match=ANOTHER):
             await refuse_pooler(Target(pools["shop"], "test"))
+
+
+async def test_a_session_that_others_share_is_left_as_it_is(empty: str, recipe: str) -> None:
+    """`pulse check` does not look for poolers: its settings would be those of an application."""
+    with bouncer_of(recipe, empty) as pools:
+        with pytest.raises(UnavailableError, match="unsupported startup parameter"):
+            async with connected(Target(pools["shop"], "test"), READING):
+                pass
+        application = await connect(Target(pools["shop"], "test"), {}, limits={}, statements=0)
+        assert await application.fetchval("SHOW default_transaction_read_only") == "off"
+        application.terminate()
 
 
 class Pooled:
