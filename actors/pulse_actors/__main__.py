@@ -12,9 +12,9 @@ from collections.abc import Callable
 from typing import Final
 
 import pulse.logs  # noqa: F401 # pyright: ignore[reportUnusedImport] - before all that imports structlog
+from pulse.worker.options import import_loop
 from pulse_actors.runtime import template
 from pulse_actors.runtime.actor import ActorMain, run
-from pulse_actors.runtime.event_loop import import_loop
 
 TEMPLATE: Final = "template"
 
@@ -63,7 +63,7 @@ def main(argv: list[str] | None = None) -> int:
     if options.name == TEMPLATE:
         for load in ACTORS.values():
             load(options)
-        import_loop()
+        import_loop("asyncio")
         sys.argv[1:] = template.serve(options.bus_fd, options.parent_pid)
         options = parser.parse_args()
     if options.name == "dispatcher" and options.listen_fd is None:

@@ -3,7 +3,6 @@ What every actor runs on.
 
 - actor: hello, settings, the loop, pings, stop, exit codes
 - bus: the actor's end of the bus to the supervisor
-- event_loop: which event loop it is, and what it does not log
 - gate_summary: a short form of the gate, for the bus and the log
 - pg_listen: receives NOTIFY of PostgreSQL, and reconnects
 - schema: what an actor does about the schema when it starts

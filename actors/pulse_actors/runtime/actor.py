@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Final, Protocol, TypeVar, cast
+from typing import Any, Final, Protocol, TypeVar, cast
 
 import anyio
 import anyio.abc
@@ -45,9 +45,9 @@ from pulse.store.connections.pooler import PoolerError
 from pulse.store.failures import OF_DRIVER, Failure
 from pulse.store.store import Store
 from pulse.system import directories, processes
+from pulse.worker.options import loop_options
 from pulse_actors.runtime import gate_summary
 from pulse_actors.runtime.bus import Bus, BusFrame, Hint
-from pulse_actors.runtime.event_loop import hear_loop, loop_options
 from pulse_actors.runtime.schema import see_to_schema
 
 EXIT_STOPPED: Final = 0
@@ -345,6 +345,18 @@ def _not_there(store: Store, error: Exception) -> dict[str, object]:
 ActorMain = Callable[[Runtime], Awaitable[None]]
 
 
+def hear_loop(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """
+    Drop an error of anyio that means nothing.
+
+    anyio wakes a task that reads from a socket when data arrives, and when the socket was closed. If a peer connects
+    and leaves at once both happen together; the second wake comes too late, which is harmless.
+    """
+    if isinstance(context.get("exception"), asyncio.InvalidStateError) and "set_result" in str(context.get("message")):
+        return
+    loop.default_exception_handler(context)
+
+
 async def _run(name: str, bus_fd: int, main: ActorMain) -> int:
     asyncio.get_running_loop().set_exception_handler(hear_loop)
     bus = await Bus.over(bus_fd)
@@ -411,7 +423,7 @@ def run(name: str, *, bus_fd: int, parent_pid: int, main: ActorMain) -> int:
     processes.leave_no_core()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole terminal group; the supervisor decides
     try:
-        return anyio.run(_run, name, bus_fd, main, backend="asyncio", backend_options=loop_options())
+        return anyio.run(_run, name, bus_fd, main, backend="asyncio", backend_options=loop_options("asyncio"))
     except BaseException as error:  # logs a bug that ends the process
         log.exception("actor_failed", actor=name, error=repr(error))
         return EXIT_DATABASE if _is_of_database(error) else EXIT_INTERNAL

@@ -117,4 +117,4 @@ class Template:
 
 def _rename(name: str) -> None:
     with contextlib.suppress(OSError):
-        _COMM.write_text(name, "utf-8")
+        processes.show_name(name)

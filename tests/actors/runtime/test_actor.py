@@ -31,8 +31,7 @@ from pulse.protocol.bus import (
     received_hint,
 )
 from pulse.store.failures import UnreadableAnswerError
-from pulse_actors.runtime.actor import MOST_ERROR, MOST_REFUSED, _is_of_database, until_available
-from pulse_actors.runtime.event_loop import hear_loop
+from pulse_actors.runtime.actor import MOST_ERROR, MOST_REFUSED, _is_of_database, hear_loop, until_available
 from pulse_actors.runtime.gate_summary import fitting, told
 from pulse_actors.scheduler.actor import HINT_JOBS
 
