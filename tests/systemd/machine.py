@@ -16,7 +16,7 @@ import subprocess
 import sys
 import sysconfig
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
@@ -155,8 +155,11 @@ def _installation(below: Path, version: str) -> Mapping[str, Path]:
 def _init_of(container: subprocess.Popen[bytes], log: Path) -> int:
     """The container's process 1; 0: it is not there yet."""
     assert container.poll() is None, f"the container did not start: {log.read_text('utf-8', 'replace')}"
-    children = psutil.Process(container.pid).children()
-    return next((child.pid for child in children if child.name() == "systemd"), 0)
+    for child in psutil.Process(container.pid).children():
+        with suppress(psutil.NoSuchProcess):  # a helper of its start has ended meanwhile
+            if child.name() == "systemd":
+                return child.pid
+    return 0
 
 
 def _prepare(machine: Machine) -> None:

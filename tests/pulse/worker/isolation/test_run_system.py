@@ -79,9 +79,12 @@ def test_what_a_handler_may_come_to(backend: str) -> None:
 
 @pytest.mark.parametrize("kind", ["", "-plain"])
 def test_a_lease_that_passes_unanswered(kind: str) -> None:
-    with FakeServer(heartbeat_s=0.2, lease_s=0.6, silent_on=["heartbeat"]) as server, worker(server, app=APP):
+    with FakeServer(heartbeat_s=0.2, lease_s=0.6) as server, worker(server, app=APP):
         child = server.wait_child()
-        assert run(child, job(f"watch-lease{kind}", lease_s=0.6))[:2] == ["ok", '"lost, cancelled: False"']
+        child.assign([job(f"watch-lease{kind}", lease_s=0.6)])
+        child.take("started")
+        server.silent_on.add("heartbeat")
+        assert child.take_results(1)[0][2:4] == ["ok", '"lost, cancelled: False"']
 
 
 def test_the_server_may_isolate_any_job() -> None:

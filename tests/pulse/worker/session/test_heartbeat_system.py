@@ -107,9 +107,11 @@ def test_an_attempt_that_a_beat_calls_lost_is_cancelled(tmp_path: Path) -> None:
 
 
 def test_a_lease_that_passes_unanswered(tmp_path: Path) -> None:
-    with FakeServer(heartbeat_s=0.2, lease_s=0.6, silent_on=["heartbeat"]) as server, worker(server):
+    with FakeServer(heartbeat_s=0.2, lease_s=0.6) as server, worker(server):
         child = server.wait_child()
         child.assign([job("watch-lease", lease_s=0.6)])
+        child.take("started")
+        server.silent_on.add("heartbeat")
         assert child.take_results(1)[0][2:] == ["ok", '"lost, cancelled: False"']
         server.silent_on.clear()
         answered = child.count("heartbeat")
@@ -125,7 +127,7 @@ def test_nothing_starts_when_its_lease_has_passed(tmp_path: Path) -> None:
     """A process that could do nothing for a lease gives back what waited meanwhile: it may run elsewhere by now."""
     gate, started = tmp_path / "gate", tmp_path / "started"
     with (
-        FakeServer(heartbeat_s=0.2, lease_s=0.6, silent_on=["heartbeat"]) as server,
+        FakeServer(heartbeat_s=0.2, lease_s=0.6) as server,
         worker(server, "--concurrency", "1") as pool,
     ):
         parent, child = server.wait_parent(), server.wait_child()
@@ -133,6 +135,7 @@ def test_nothing_starts_when_its_lease_has_passed(tmp_path: Path) -> None:
         blocks, waits = job("block-loop", words, lease_s=0.6), job("nothing", lease_s=0.6)
         child.assign([blocks, waits])
         until(started.exists, "the handler")
+        server.silent_on.add("heartbeat")
         before = len(beats_for(parent, child.session))
         until(lambda: len(beats_for(parent, child.session)) >= before + 5, "more than a lease")
         gate.touch()
@@ -161,10 +164,12 @@ def test_a_process_says_that_its_leases_have_passed(tmp_path: Path) -> None:
     def told() -> list[Any]:
         return [line for line in map(json.loads, pool.stderr.splitlines()) if line["event"] == "leases_passed"]
 
-    with FakeServer(heartbeat_s=0.1, lease_s=0.3, silent_on=["heartbeat"]) as server, worker(server) as pool:
+    with FakeServer(heartbeat_s=0.1, lease_s=0.3) as server, worker(server) as pool:
         child = server.wait_child()
         gate = tmp_path / "gate"
         child.assign([job("wait", json.dumps({"gate": str(gate)}), lease_s=0.3)])
+        child.take("started")
+        server.silent_on.add("heartbeat")
         until(told, "the line")
         beats = child.count("heartbeat")
         until(lambda: child.count("heartbeat") >= beats + 6, "two leases more")
