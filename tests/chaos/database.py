@@ -98,8 +98,15 @@ class Own:
 
 
 @contextlib.contextmanager
-def own_database(directory: Path, settings: Mapping[str, str]) -> Iterator[Own]:
-    server = embedded.prepare(directory, embedded_user=None, log=_ignore, settings=settings)
+def own_database(directory: Path, settings: Mapping[str, str], programs: Path | None = None) -> Iterator[Own]:
+    """*programs*: the directory of the PostgreSQL that it is to be."""
+    server = embedded.prepare(
+        directory,
+        embedded_user=None,
+        log=_ignore,
+        settings=settings,
+        candidates=None if programs is None else [programs],
+    )
     made = Own(server)
     try:
         made.up()

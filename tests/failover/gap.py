@@ -7,7 +7,8 @@ cannot know any more; what is left out has rules of its own here.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
@@ -15,9 +16,12 @@ from uuid import UUID
 from pulse_actors.shared.epochs import STEP
 from tests.chaos import verdict
 from tests.chaos.load.ledger import Line
+from tests.chaos.site import Site
 from tests.chaos.verdict import RETURNS, Database, Pair
 
 LAG_S: Final = 0.5  # a standby that gets all of it is behind all the same, and what a handler returned is written later
+_EPOCHS: Final = "SELECT detail FROM pulse.epochs WHERE epoch > 1"
+_TOLD: Final = ("unknown_running", "unknown_finished")
 # Of these rules the database is no part: they hold for the whole ledger.
 EVEN_SO: Final = ("I5 an attempt starts once", "I18 no two attempts of a job at the same time")
 
@@ -48,12 +52,29 @@ def wrong(lines: Sequence[Line], database: Database, gap: Gap, told: Collection[
     """
     missing = {line.job for line in lines if line.act == "intent"} - database.jobs.keys()
     found = [*_outside(lines, gap, missing), *_untold(lines, gap, missing, told)]
-    found += [f"{job} is told to be gone, and is there" for job in set(told) - missing]
+    rows = {job: row for job in told if (row := database.jobs.get(job))}  # a schedule fires again, under the same id
+    found += [f"{job} is told to be gone, and is there" for job, row in rows.items() if not row.is_scheduled]
     whole = verdict.judge(lines, database).wrong
     rest = verdict.judge(_known(lines, database, gap, missing), database).wrong
     for rule, some in [*((rule, whole[rule]) for rule in EVEN_SO if rule in whole), *rest.items()]:
         found.append(f"{rule}: {len(some)}: {list(some[:5])}")
     return found
+
+
+def judged(site: Site, gap: Gap) -> tuple[list[str], dict[str, int]]:
+    """What does not hold, and how many acknowledged jobs are gone, by who names them."""
+    lines, database = site.lines(), site.snapshot()
+    details: list[Mapping[str, list[str]]] = [json.loads(row["detail"]) for row in site.sql.rows(_EPOCHS)]
+    told = {name: {UUID(job) for detail in details for job in detail.get(name, ())} for name in _TOLD}
+    found = wrong(lines, database, gap, set[UUID]().union(*told.values()))
+    missing = gone(lines, database)
+    if not missing:
+        found.append("the gap lost nothing: nothing was tested")
+    return found, {
+        "acknowledged, and gone with the gap": missing,
+        "  named: workers had them": len(told["unknown_running"]),
+        "  named: finished": len(told["unknown_finished"]),
+    }
 
 
 def gone(lines: Sequence[Line], database: Database) -> int:

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import shutil
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
-from uuid import UUID
 
-from tests.chaos.load.ledger import Line
 from tests.chaos.load.load import Load, Shape
 from tests.chaos.site import SETTINGS, Site
 from tests.failover import gap
@@ -28,8 +25,6 @@ BAR_S: Final = 3.0  # from the promotion to full speed
 ENOUGH: Final = 60  # jobs before a scene and after it
 SETTLE_S: Final = 30.0
 DRAIN_S: Final = 60.0
-_EPOCHS: Final = "SELECT detail FROM pulse.epochs WHERE epoch > 1"
-_TOLD: Final = ("unknown_running", "unknown_finished")
 _NOT_KEPT: Final = ("*.sock", ".s.*", "run")
 
 Tell = Callable[[str], None]
@@ -141,19 +136,7 @@ def _play(stage: Stage, name: str, ledger: Ledger, say: Tell) -> None:
     ledger.wrong += [f"{name}: {one}" for one in report.wrong]
     ledger.counts = Counter(report.verdict.counts)
     for one in stage.gaps:
-        _judge_gap(stage.site, one, ledger)
+        found, counts = gap.judged(stage.site, one)
+        ledger.wrong += found
+        ledger.counts.update(counts)
     say(f"  {ledger.counts['acked']:,} acknowledged, {ledger.counts['completed']:,} completed")
-
-
-def _judge_gap(site: Site, lost: gap.Gap, ledger: Ledger) -> None:
-    lines: Sequence[Line] = site.lines()
-    database = site.snapshot()
-    details: list[Mapping[str, list[str]]] = [json.loads(row["detail"]) for row in site.sql.rows(_EPOCHS)]
-    told = {name: {UUID(job) for detail in details for job in detail.get(name, ())} for name in _TOLD}
-    ledger.wrong += gap.wrong(lines, database, lost, set[UUID]().union(*told.values()))
-    missing = gap.gone(lines, database)
-    if not missing:
-        ledger.wrong.append("the gap lost nothing: nothing was tested")
-    ledger.counts["acknowledged, and gone with the gap"] = missing
-    ledger.counts["  named: workers had them"] = len(told["unknown_running"])
-    ledger.counts["  named: finished"] = len(told["unknown_finished"])

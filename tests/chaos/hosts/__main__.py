@@ -14,8 +14,11 @@ from tests.chaos.hosts.cluster import cluster
 from tests.chaos.hosts.faults import FAULTS
 from tests.chaos.hosts.machine import why_not
 from tests.chaos.hosts.ordeal import Ordeal, Outcome, standing
+from tests.chaos.hosts.restore import NAME as RESTORE
+from tests.chaos.hosts.restore import restore
 from tests.chaos.summary import Summary
 
+ALL: Final = [*FAULTS, RESTORE]  # which is the last: its ledger has a gap
 CANNOT: Final = 2
 
 
@@ -36,7 +39,7 @@ class Run:
                 with standing(site, self.summary.seed) as ordeal:
                     for name in names:
                         if not self.summary.wrong:
-                            self._suffer(ordeal, name)
+                            (self._go_back(ordeal) if name == RESTORE else self._suffer(ordeal, name))
         except AssertionError as error:
             self.summary.wrong.append(str(error))
         self.summary.lasted_s = time.monotonic() - self._began_s
@@ -54,6 +57,13 @@ class Run:
         self.summary.wrong += [f"{name}: {one}" for one in (*done.wrong, *done.report.wrong)]
         self._note(done)
 
+    def _go_back(self, ordeal: Ordeal) -> None:
+        done = restore(ordeal, self.tell)
+        self.summary.wrong += [f"{RESTORE}: {one}" for one in done.wrong]
+        self.table.append(f"{RESTORE:<20}{'db':<6}{'':>18}{done.whole_s:>11.1f} s")
+        self.table += ["", f"the database went back by {done.lost_s:.1f} s"]
+        self.table += [f"{name:<36}{count:>8,}" for name, count in done.counts.items()]
+
     def _note(self, done: Outcome) -> None:
         """The report is of all so far."""
         verdict, overlaps = done.report.verdict, done.report.verdict.counts.get("overlaps", 0)
@@ -69,17 +79,17 @@ class Run:
 
 def chosen(text: str) -> list[str]:
     words = [word.strip() for word in text.split(",") if word.strip()]
-    strangers = [word for word in words if word not in FAULTS]
+    strangers = [word for word in words if word not in ALL]
     if strangers or not words:
-        raise ArgumentTypeError(f"no such fault: {', '.join(strangers) or 'none'}; there are {', '.join(FAULTS)}")
-    return words
+        raise ArgumentTypeError(f"no such fault: {', '.join(strangers) or 'none'}; there are {', '.join(ALL)}")
+    return sorted(words, key=lambda word: word == RESTORE)
 
 
 def main() -> int:
     """Run it; 0: all holds, 1: something does not, 2: bad usage, or there can be no hosts here."""
     parser = ArgumentParser(prog="python -m tests.chaos.hosts", description=__doc__)
     parser.add_argument("--seed", type=int, help="of all choices")
-    parser.add_argument("--faults", type=chosen, default=list(FAULTS), help="names, with commas")
+    parser.add_argument("--faults", type=chosen, default=ALL, help="names, with commas")
     words = parser.parse_args()
     if why := why_not():
         show(why)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -44,6 +46,7 @@ PORT: Final = 7420
 POSTGRES_PORT: Final = 5432
 USER: Final = "remote"
 DATABASE: Final = "db"
+ARCHIVE: Final = "archive"  # of its WAL, in its directory
 DATABASE_NUMBER: Final = 1  # the last number of its address
 FIRST_HOST, FIRST_REMOTE, TWIN = 11, 21, 31
 _HBA: Final = f"host all all {NETWORK}.0/24 trust\n"  # nobody but the namespaces of this test gets there
@@ -226,17 +229,28 @@ class Builder:
     def database(self) -> Own:
         directory = self._directory(DATABASE)
         directory.chmod(0o711)  # PostgreSQL runs as another user, who has to get through
-        server = embedded.prepare(directory, embedded_user=None, log=_ignore, settings=_POSTGRES)
+        archive = directory / ARCHIVE
+        archive.mkdir()
+        command = f"test ! -f {archive}/%f && cp %p {archive}/%f"
+        settings = {**_POSTGRES, "archive_mode": "on", "archive_command": command}
+        server = embedded.prepare(directory, embedded_user=None, log=_ignore, settings=settings)
         self._stack.callback(embedded.release, server)
+        shutil.copystat(server.data_dir, archive)
+        owner = server.data_dir.stat()
+        os.chown(archive, owner.st_uid, owner.st_gid)
         with (server.data_dir / "pg_hba.conf").open("a", encoding="ascii") as file:
             file.write(_HBA)
         made = Own(msgspec.structs.replace(server, argv=("unshare", "--net", *server.argv)))
         made.up()
         self._stack.callback(made.down)
-        pid = postmaster(made)
+        self.plug(made)
+        return made
+
+    def plug(self, database: Own) -> None:
+        """Give it its address, after each start: it has a new network then."""
+        pid = postmaster(database)
         self._wire.plug(DATABASE, pid)
         set_address(pid, DATABASE_NUMBER)
-        return made
 
     def host(self, number: int, nature: Nature | None = None) -> Host:
         directory = self._directory(f"h{number}")

@@ -1,7 +1,8 @@
 """
-Two hosts, and one with remote workers: a host is cut off; nothing is lost, and nothing starts without a lease.
+Two hosts, and one with remote workers: a host is cut off, and the database is restored to an earlier moment.
 
-``make hosts`` has all faults, on five hosts.
+Nothing is lost but what the restore leaves out, and nothing starts without a lease. ``make hosts`` has all faults, on
+five hosts.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from tests.chaos.hosts.cluster import cluster
 from tests.chaos.hosts.faults import CutOff
 from tests.chaos.hosts.machine import why_not
 from tests.chaos.hosts.ordeal import Ordeal, standing
+from tests.chaos.hosts.restore import restore
 from tests.support.systems.system_kit import measured
 
 pytestmark = [
@@ -38,3 +40,12 @@ def test_a_host_is_cut_off(ordeal: Ordeal) -> None:
     measured(f"the cut to the end of {done.held} attempts of {done.fault.victim.name}", done.ended_s)
     assert (done.wrong, done.report.wrong) == ([], [])
     assert done.held > 0
+
+
+@pytest.mark.timeout(180)
+def test_the_database_is_restored_to_an_earlier_moment(ordeal: Ordeal) -> None:
+    """The last: what the ledger has of the time that is lost, no other rule holds for."""
+    done = restore(ordeal, print, jobs=15)
+    measured("the start of the restored database to a completed job", done.whole_s)
+    assert done.wrong == []
+    assert done.counts["  named: workers had them"] > 0

@@ -11,6 +11,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Final, Self
 from urllib.parse import parse_qs, urlsplit
@@ -21,19 +22,23 @@ import asyncpg
 import pulse
 from pulse.common.ids import uuid7
 from tests.chaos.database import Own, Sql, own_database
-from tests.support.systems.system_kit import Entry, Whole, place
+from tests.support.systems.system_kit import Entry, Whole, measured, place
 from tests.support.waiting import until
 
 SETTINGS: Final = {"PULSE_LEASE_S": "6", "PULSE_HEARTBEAT_S": "2", "PULSE_SWEEP_S": "2"}
 SERVER: Final = {"fsync": "off", "max_wal_size": "256MB"}
 SPEED_S: Final = 3.0  # until new jobs run again
+FLOOR: Final = 1000  # of the attempts of the first epoch after the first
 PAUSE_S: Final = 0.02  # between two submits of the load
 
 
 class Backups:
-    def __init__(self, database: Own, directory: Path) -> None:
+    """Base backups of a server, and restores; *archive*: where it archives its WAL, if it does."""
+
+    def __init__(self, database: Own, directory: Path, archive: Path | None = None) -> None:
         self.database = database
         self._copy = directory / "backup"
+        self._archive = archive
 
     def take(self) -> None:
         asyncio.run(self._take())
@@ -54,13 +59,39 @@ class Backups:
         finally:
             await connection.close(timeout=5)
 
-    def restore(self) -> float:
-        """Stop the server, replace its data by the backup, and start it; when it was there, monotonic."""
+    def restore(self, until_time: datetime | None = None) -> float:
+        """
+        Stop the server, replace its data by the backup, and start it.
+
+        Args:
+            until_time: Recover from the archive up to this moment, by the server's clock.
+
+        Returns:
+            When it was there, monotonic.
+        """
         self.database.down()
         copied(self._copy, self.database.data_dir)
         (self.database.data_dir / "postmaster.pid").unlink(missing_ok=True)
+        if until_time is not None:
+            self._recover(until_time)
         self.database.up()
         return time.monotonic()
+
+    def _recover(self, until_time: datetime) -> None:
+        data = self.database.data_dir
+        owner = (data / "PG_VERSION").stat()
+        for segment in (data / "pg_wal").iterdir():  # the archive has all that there was
+            if segment.is_file():
+                segment.unlink()
+        with (data / "postgresql.auto.conf").open("a", encoding="utf-8") as file:
+            file.write(
+                f"restore_command = 'cp {self._archive}/%f %p'\n"
+                f"recovery_target_time = '{until_time.isoformat()}'\n"
+                "recovery_target_action = 'promote'\n"
+            )
+        signal_file = data / "recovery.signal"
+        signal_file.touch()
+        os.chown(signal_file, owner.st_uid, owner.st_gid)
 
 
 def copied(source: Path, target: Path) -> None:
@@ -119,6 +150,28 @@ def overlaps(*wholes: Whole) -> list[tuple[Entry, Entry]]:
     return found
 
 
+def runs_again(whole: Whole, back_s: float, within_s: float = SPEED_S) -> None:
+    first = until(lambda: [one for one in starts(whole) if one.at_s > back_s], "jobs run again")[0]
+    assert measured("until a job runs", first.at_s - back_s) < within_s
+
+
+def more(whole: Whole, count: int) -> None:
+    before = len(starts(whole))
+    until(lambda: len(starts(whole)) > before + count, "jobs run")
+
+
+def held_jobs(whole: Whole, count: int = 1) -> list[UUID]:
+    jobs: list[UUID] = [whole.jobs().submit("hold", {"gate": str(whole.gate("held"))}) for _ in range(count)]
+    for job in jobs:
+        whole.wait_entry(job)
+    return jobs
+
+
+def is_sound(whole: Whole) -> None:
+    assert twice(whole) == []
+    assert overlaps(whole) == []
+
+
 class Pair:
     """A primary that runs and a standby that streams from it; *standby* is any server, whose data are replaced."""
 
@@ -174,13 +227,15 @@ def ask(database: Own, *statements: str) -> object:
 
 
 @contextlib.contextmanager
-def beside(server: Mapping[str, str], **settings: str) -> Iterator[tuple[Whole, Own, Sql]]:
+def beside(
+    server: Mapping[str, str], programs: Path | None = None, /, **settings: str
+) -> Iterator[tuple[Whole, Own, Sql]]:
     """A system on a server of its own, started, and a session of a super-user, made anew after the server was away."""
     with contextlib.ExitStack() as stack:
         whole = stack.enter_context(place("", **settings))
         home = whole.directory / "server"
         home.mkdir(mode=0o711)
-        database = stack.enter_context(own_database(home, server))
+        database = stack.enter_context(own_database(home, server, programs))
         whole.set_dsn(database.dsn)
         whole.env["PULSE_DSN"] = database.dsn  # of `pulse doctor`
         whole.start()

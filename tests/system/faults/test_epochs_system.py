@@ -4,78 +4,24 @@ from __future__ import annotations
 
 import json
 import time
-from typing import Final
-from uuid import UUID
 
 import pytest
 
 from tests.support.systems.epoch_kit import (
-    SETTINGS,
-    SPEED_S,
+    FLOOR,
     Load,
     ask,
-    overlaps,
+    held_jobs,
+    is_sound,
+    more,
     replicated,
     restorable,
-    starts,
+    runs_again,
     twice,
 )
-from tests.support.systems.system_kit import Whole, measured, place
 from tests.support.waiting import until
 
 pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.patient]
-
-FLOOR: Final = 1000
-
-
-def runs_again(whole: Whole, back_s: float, within_s: float = SPEED_S) -> None:
-    first = until(lambda: [one for one in starts(whole) if one.at_s > back_s], "jobs run again")[0]
-    assert measured("until a job runs", first.at_s - back_s) < within_s
-
-
-def more(whole: Whole, count: int) -> None:
-    before = len(starts(whole))
-    until(lambda: len(starts(whole)) > before + count, "jobs run")
-
-
-def held_jobs(whole: Whole, count: int = 1) -> list[UUID]:
-    jobs: list[UUID] = [whole.jobs().submit("hold", {"gate": str(whole.gate("held"))}) for _ in range(count)]
-    for job in jobs:
-        whole.wait_entry(job)
-    return jobs
-
-
-def is_sound(whole: Whole) -> None:
-    assert twice(whole) == []
-    assert overlaps(whole) == []
-
-
-@pytest.mark.rest
-def test_a_restore_of_a_base_backup_under_running_workers() -> None:
-    """Nothing runs twice under one number, or twice at once; new jobs run within 3 s; status says so."""
-    with restorable() as (whole, backups, sql):
-        whole.pool("--processes", "2", "--concurrency", "5")
-        with Load(whole):
-            more(whole, 50)
-            held = held_jobs(whole, 3)
-            backups.take()
-            more(whole, 100)
-            held_jobs(whole)
-            runs_again(whole, backups.restore())
-            whole.gate("held").touch()
-            for job in held:
-                assert whole.jobs().wait(job).attempts == FLOOR + 1
-        is_sound(whole)
-        (epoch,) = sql.rows("SELECT * FROM pulse.epochs WHERE epoch > 1")
-        assert (epoch["epoch"], epoch["attempts_floor"]) == (2, FLOOR)
-        assert epoch["reopened"] is not None
-        (line,) = whole.log("database_went_back")
-        assert (line["reopened"], line["epoch"]) == (epoch["reopened"], 2)
-        assert "the database went back to" in whole.command("ctl", "status").stdout
-        told = json.loads(whole.command("doctor", "--json").stdout)
-        (found,) = [one for one in told["checks"] if one["name"] == "epochs"]
-        assert found["state"] == "warning"
-        assert "epoch 2 began" in found["text"]
 
 
 @pytest.mark.rest
@@ -117,34 +63,6 @@ def test_a_restore_while_the_supervisor_does_not_run() -> None:
         assert sql.value("SELECT max(attempts_floor) FROM pulse.epochs") == FLOOR
         for job in late:  # submitted in the time that is lost
             assert sql.value("SELECT count(*) FROM pulse.jobs WHERE id = $1", job) == 0
-
-
-@pytest.mark.rest
-def test_a_restore_under_two_hosts() -> None:
-    """Both wait for their own workers, and no job is handed out before both have."""
-    with restorable(PULSE_HOST_ID="a") as (one, backups, sql), place(one.dsn, **SETTINGS, PULSE_HOST_ID="b") as two:
-        two.start()
-        for whole in (one, two):
-            whole.pool("--processes", "2", "--concurrency", "3")
-        with Load(one), Load(two):
-            more(one, 30)
-            more(two, 30)
-            held = held_jobs(one, 2)
-            backups.take()
-            more(one, 60)
-            more(two, 60)
-            back_s = backups.restore()
-            for whole in (one, two):
-                runs_again(whole, back_s)
-            one.gate("held").touch()
-            for job in held:
-                one.jobs().wait(job)
-        entries = sorted((*one.entries(), *two.entries()), key=lambda entry: entry.at_s)
-        pairs = [(entry.job, entry.attempt) for entry in entries if entry.event == "start"]
-        assert len(pairs) == len(set(pairs))
-        assert overlaps(one, two) == []
-        assert [row["epoch"] for row in sql.rows("SELECT epoch FROM pulse.epochs ORDER BY epoch")] == [1, 2]
-        assert len(one.log("database_went_back")) == len(two.log("database_went_back")) == 1
 
 
 @pytest.mark.rest
