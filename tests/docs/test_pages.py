@@ -75,7 +75,7 @@ def _environment(whole: Whole, directory: Path, runtime_dir: Path) -> dict[str, 
         **kept, "HOME": str(directory), "NO_COLOR": "1",
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), str(_programs()), os.environ["PATH"]]),
         "PULSE_RUNTIME_DIR": str(runtime_dir), "PULSE_STATE_DIR": str(directory / "state"),
-        "PYTHONDONTWRITEBYTECODE": "1", "TERM": "xterm-256color", "DATABASE_URL": whole.dsn,
+        "TERM": "xterm-256color", "DATABASE_URL": whole.dsn,
     }  # fmt: skip
 
 

@@ -85,7 +85,8 @@ def verify(variant: Variant, *, shortest: bool = False) -> Verdict:
     is_large = variant.floor > LARGE
     width = "-w24" if is_large else "-w20"  # 2^24 places are 128 MB, which a short search need not clear
     search = [f"-m{DEPTH}", width, *(["-a", "-f"] if variant.live else []), "-i" if shortest else "-c1"]
-    optimize = "-Og" if is_large else "-O0"  # compiling well takes longer than a short search
+    is_long = is_large or (variant.live and variant.floor > 0)
+    optimize = "-Og" if is_long else "-O0"  # compiling well takes longer than a short search
     with tempfile.TemporaryDirectory(prefix="pulse-model-") as work:
         for path in HERE.glob("*.pml"):
             shutil.copy(path, work)  # Spin writes beside its source

@@ -159,7 +159,7 @@ VARIANTS: Final[dict[str, Variant]] = {
     ),
     "started is told after the call": Variant(
         ((connection.Connection, "_turn", _start_before_telling),), "and was charged nothing", ("trap at a word",),
-        first=129, within=600,
+        first=133, within=600,
     ),
     "nothing is given back": Variant(
         ((doubts.InDoubtClaims, "_give_back", _nobody_holds),), "although no worker was told of it", first=591,
@@ -167,7 +167,7 @@ VARIANTS: Final[dict[str, Variant]] = {
     ),
     "watchdog reaps the living beside it": Variant(
         ((actor.Watchdog, "_in_hand", lambda _self, _workers: set()),), "lives beside it",
-        ("stop a worker", "stop an actor"), first=61,
+        ("stop a worker", "stop an actor"), first=77,
     ),
     "no guard against mass reaping": Variant(
         ((sweep_guard.SweepGuard, "may_reap", lambda _self, _now_s: True),), "lives and beats",
@@ -193,7 +193,7 @@ VARIANTS: Final[dict[str, Variant]] = {
         ),
         "it does not come to an end",
         ("trap at a statement",),
-        first=57,
+        first=95,
         within=400,
     ),
     "a death is charged to everybody": Variant(
@@ -215,19 +215,19 @@ VARIANTS: Final[dict[str, Variant]] = {
         first=3,
     ),
     "the floor of an epoch is that of the one before": Variant(
-        ((epoch_rows.Ledger, "begin", _floor_stays),), "is handed out twice", GOES_BACK, first=6
+        ((epoch_rows.Ledger, "begin", _floor_stays),), "is handed out twice", GOES_BACK, first=8
     ),
     "claims are made whatever the database knows": Variant(
-        ((epoch_rows.Ledger, "knows", lambda _self, _known, _server: True),), "is handed out twice", GOES_BACK, first=11
+        ((epoch_rows.Ledger, "knows", lambda _self, _known, _server: True),), "is handed out twice", GOES_BACK, first=13
     ),
     "what was handed out since the last tick is forgotten": Variant(
-        ((witness.Witness, "_knows_less", _knows_all),), "is handed out twice", GOES_BACK, first=129
+        ((witness.Witness, "_knows_less", _knows_all),), "is handed out twice", GOES_BACK, first=139
     ),
     "nobody waits for other hosts": Variant(
-        ((witness.Witness, "_may_open", lambda _self, _seen: True),), " begins in ", GOES_BACK, first=290
+        ((witness.Witness, "_may_open", lambda _self, _seen: True),), " begins in ", GOES_BACK, first=291
     ),
     "what may run yet is not put off": Variant(
-        ((rows.Rows, "put_off", lambda _self, _ids, _put_off_s, _now: None),), " begins in ", GOES_BACK, first=60
+        ((rows.Rows, "put_off", lambda _self, _ids, _put_off_s, _now: None),), " begins in ", GOES_BACK, first=110
     ),
     "what ran before an epoch stays with its worker": Variant(
         ((rows.Rows, "end_epoch", lambda _self, _held, _host, _now: None),), "was charged as", GOES_BACK, first=52
@@ -249,7 +249,7 @@ VARIANTS: Final[dict[str, Variant]] = {
         ((group_turns.GroupTurns, "_open", _open_what_has_a_time),), "it does not come to an end",
     ),
     "nobody is told of what is canceled": Variant(
-        ((WorkflowRows, "cancel", rows.Rows.cancel),), " is held although ", ("operator",), first=7
+        ((WorkflowRows, "cancel", rows.Rows.cancel),), " is held although ", ("operator",), first=12
     ),
     "who joins a parent does not look at it": Variant(
         ((WorkflowRows, "join", _join_blindly),), " is held although ", ("kill a worker",), first=84
@@ -260,7 +260,7 @@ VARIANTS: Final[dict[str, Variant]] = {
     ),
     "signals that came meanwhile are not counted": Variant(
         ((WorkflowRows, "has_come", lambda _self, _row, _seen: False),), " waits beside its signal ",
-        ("kill a worker",), first=34,
+        ("kill a worker",), first=40,
     ),
     "what a wait got is not kept": Variant(((Steps, "_sent", _keep_nothing),), " and in a later attempt ", first=21),
     "a signal goes to each wait": Variant(
