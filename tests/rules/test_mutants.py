@@ -274,6 +274,7 @@ FAR: Final = "tests/pulse/test_config_system.py::test_c"
     ({FAR}, "", [{FAST}, {OWN}, {FAR}]),
     ({FAR}, FAR, [{FAR}]),
     ({OWN}, FAR, [{FAR}, {FAST}, {OWN}]),
+    ({FAR}, OWN, [{OWN}, {FAST}, {OWN}, {FAR}]),
     ({FAR}, f"{FAR}ar", [{FAST}, {OWN}, {FAR}]),
 ])  # fmt: skip
 def test_slow_tests_are_run_only_where_fast_ones_notice_nothing(
