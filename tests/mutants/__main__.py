@@ -5,6 +5,9 @@ A guard is a condition that ends a function or the turn of a loop, one of a stat
 mutants (``tables/code.toml``, ``tables/sql.toml``). ``--fine`` changes all other conditions, bounds, operands and
 calls, as well. ``--repairs`` undoes the repairs of ``tables/repairs.toml`` instead.
 
+Each is tried first with the test that noticed it in the last run here (``build/killers.json``). What
+``tables/lists.toml`` lists as equivalent is left out without ``--equivalent``.
+
 Exit code 0: no mutant survived but those that ``tables/lists.toml`` names.
 """
 
@@ -23,8 +26,8 @@ from typing import Final
 
 from tests.mutants import operators, repairs, sql_operators
 from tests.mutants.source import ROOT, Mutant, modules, numbered, path_of, statements
-from tests.mutants.tables import late, tabled
-from tests.mutants.trial import Trial
+from tests.mutants.tables import killers, late, tabled
+from tests.mutants.trial import Trial, is_equivalent
 from tests.mutants.warm import Judges, start
 from tests.support.servers import postgres
 from tests.support.servers.postgres import GIVEN_DSN, GIVEN_TEMPLATE, Servers
@@ -60,6 +63,9 @@ def main() -> int:
         "--seconds", type=float, default=FOREVER_S, help="end by then; the rest is counted, and left out"
     )
     parser.add_argument("--fine", action="store_true", help="all mutants, not only those that take a guard away")
+    parser.add_argument(
+        "--equivalent", action="store_true", help="those that are listed as equivalent, too: no test may see them"
+    )
     parser.add_argument("--repairs", action="store_true", help="undo the latest repairs of faults, one at a time")
     parser.add_argument("--again", metavar="REPORT", type=Path, help="only those that survived in an earlier report")
     parser.add_argument(
@@ -76,6 +82,8 @@ def main() -> int:
     where = changed_since(asked.since) if asked.since else [*modules(), *statements()]
     where = [one for one in where if not asked.words or one.startswith(tuple(asked.words))]
     mutants = repairs.reversals_of(where) if asked.repairs else mutants_of(where, fine=asked.fine)
+    if not asked.equivalent and not asked.repairs:
+        mutants = [one for one in mutants if not is_equivalent(one.key)]
     if asked.again:
         survived = set(asked.again.read_text("utf-8").splitlines())
         mutants = [one for one in mutants if f"survived: {one.key}" in survived]
@@ -85,10 +93,12 @@ def main() -> int:
     found = postgres.to_test_on()
     with closing(Servers()) as servers, tempfile.TemporaryDirectory(prefix="pulse-mutants-") as directory:
         server, oldest = servers.get(found[0]), servers.get(found[-1])
-        known = {} if asked.note or asked.fast else late.found_by()
+        known = {} if asked.note or asked.fast else late.found_by() | killers.last()
         trial = Trial(mutants, server, oldest.dsn, asked.seconds, known, is_fast=asked.fast)
         os.environ |= {GIVEN_DSN: server.dsn, GIVEN_TEMPLATE: server.template(), "HYPOTHESIS_PROFILE": "mutants"}
         code = start(Judges(trial.work, Path(directory), SIDE_BY_SIDE, server), asked.judges or trial.files())
+    if not trial.wrong:  # else a test fails whatever the mutant is
+        killers.keep(*trial.noticed())
     if asked.note:
         trial.note({one.key for one in mutants_of([*modules(), *statements()], fine=True)})
     wrong, told = repairs.report(trial) if asked.repairs else (trial.wrong, trial.report())

@@ -38,7 +38,7 @@ class Trial:
         server: Where databases are made.
         oldest_dsn: Of the oldest PostgreSQL, for those that show only there.
         seconds: For all of them.
-        known: Keys of mutants -> the slow test that noticed it the last time, with which it is tried at first.
+        known: Keys of mutants -> the test that noticed it the last time, with which it is tried at first.
         is_fast: What survives the fast tests is not tried with the others.
     """
 
@@ -77,13 +77,17 @@ class Trial:
         """
         Try all with the fast tests; then what survives them, and is not listed, with the others, too.
 
-        Before that, each one that is *known* is tried with its slow test. Of the slow tests those of its own module are
+        Before that, each one that is *known* is tried with its test. Of the slow tests those of its own module are
         first: the others are recorded only if some mutant survives these.
         """
         warm.expect(self._mutants)
         slow = self._slow = {item.nodeid for item in warm.items if is_late(item)}
-        self._record(warm, slow & {one.killer for one in self._known}, self._known)
+        named = {one.killer for one in self._known}
+        self._record(warm, {item.nodeid for item in warm.items if item.nodeid in named}, self._known)
+        self._judge(warm, self._controls(), self._tell_control, _CONTROL_LIMIT_S)
         self._judge(warm, [one for one in self._known if self._tests(warm, one)], self._tell_known, LATER_LIMIT_S)
+        for name in named:  # which of the lines of others it reaches was not recorded
+            warm.reached.pop(name, None)
         left = [one for one in self._mutants if one.key not in self._ended]
         self._record(warm, {item.nodeid for item in warm.items if left} - slow, left)
         self._judge(warm, self._controls(), self._tell_control, _CONTROL_LIMIT_S)
@@ -107,6 +111,12 @@ class Trial:
     def end_of(self, mutant: Mutant) -> tuple[int, str] | None:
         """Its result, and the test that noticed; None: there was no time for it."""
         return self._ended.get(mutant.key)
+
+    def noticed(self) -> tuple[dict[str, str], Collection[str]]:
+        """The test that failed with each mutant that names none by itself; and all that were judged."""
+        named = {one.key for one in self._mutants if one.killer}
+        found = {key: test for key, (end, test) in self._ended.items() if end == KILLED and test and key not in named}
+        return found, self._ended.keys()
 
     def note(self, alive: Collection[str]) -> None:
         """Keep which slow tests noticed mutants; *alive* are the keys of all mutants."""

@@ -22,7 +22,7 @@ from pulse.store import store
 from tests.mutants import force, judges, leftovers, operators, repairs, source, sql_operators, trial
 from tests.mutants.site import hook
 from tests.mutants.source import Mutant, Span, modules, statements
-from tests.mutants.tables import late, tabled
+from tests.mutants.tables import killers, late, tabled
 from tests.mutants.trial import BLIND, EQUIVALENT, OPEN, Trial
 from tests.mutants.warm import HUNG, KILLED, SURVIVED, Judges, Reached
 from tests.support.checking.every import every
@@ -199,6 +199,17 @@ def test_which_slow_tests_notice_mutants(tmp_path: Path, monkeypatch: pytest.Mon
     assert late.found_by() == {second: "t::three"}
 
 
+def test_which_tests_noticed_mutants_in_the_last_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was tried anew and survived is forgotten; what was not tried is kept; a file that is cut off is none."""
+    monkeypatch.setattr(killers, "_FILE", tmp_path / "build" / "killers.json")
+    assert killers.last() == {}
+    killers.keep({"a": "t::one", "b": "t::two"}, tried={"a", "b"})
+    killers.keep({}, tried={"a"})
+    assert killers.last() == {"b": "t::two"}
+    killers._FILE.write_text('{"b": "t:', "utf-8")
+    assert killers.last() == {}
+
+
 def test_what_a_fork_has_started_ends_with_it() -> None:
     """Programs with a session of their own, too, as supervisors are."""
     reading, writing = os.pipe()
@@ -263,6 +274,7 @@ FAR: Final = "tests/pulse/test_config_system.py::test_c"
     ({FAR}, "", [{FAST}, {OWN}, {FAR}]),
     ({FAR}, FAR, [{FAR}]),
     ({OWN}, FAR, [{FAR}, {FAST}, {OWN}]),
+    ({FAR}, OWN, [{OWN}, {FAST}, {OWN}, {FAR}]),
     ({FAR}, f"{FAR}ar", [{FAST}, {OWN}, {FAR}]),
 ])  # fmt: skip
 def test_slow_tests_are_run_only_where_fast_ones_notice_nothing(
