@@ -29,7 +29,10 @@ OWN_SYSTEM: Final = {
     "docs/quickstart.md",
     "docs/tutorial.md",
 }  # they start one from nothing, as a reader does
-IN_DATABASE: Final = {"docs/backups.md", "docs/frameworks.md"}  # their programs find it as libpq and asyncpg do, in the environment
+IN_DATABASE: Final = {
+    "docs/backups.md",
+    "docs/frameworks.md",
+}  # their programs find it as libpq and asyncpg do, in the environment
 TO_RUN: Final = [page for page in pages() if any(block.reason is None for block in blocks(page))]
 
 
