@@ -168,8 +168,11 @@ def test_a_process_that_the_server_drains_is_replaced(tmp_path: Path) -> None:
         )
         assert '"event": "handler_process_replaced"' in pool.stderr
         assert "handler_process_died" not in pool.stderr
+        _, gate = hold(after, tmp_path)
         after.send("drain", None, {"reconnect": False, "replace": True})
         after.send("drain", None, {"reconnect": False, "replace": False})
+        until(lambda: pool.stderr.count('"event": "worker_told_to_drain"') == 3, "it has read both")
+        gate.touch()
         assert pool.wait() == 0
 
 

@@ -214,10 +214,10 @@ async def test_a_connection_that_cannot_be_made_or_is_cut_before_it_listens(
     errors = [error]
 
     def once(call: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-        async def failing(*args: Any) -> Any:
+        async def failing(*args: Any, **options: Any) -> Any:
             if errors:
                 raise errors.pop()
-            return await call(*args)
+            return await call(*args, **options)
 
         return failing
 

@@ -213,10 +213,11 @@ async def test_of_all_peers_one_long_page_is_worked_out_at_once(lobby: Lobby, mo
     under_way, most = list[str](), list[list[str]]()
 
     async def answer(_context: RequestContext, body: msgspec.Struct) -> dict[str, object]:
-        under_way.append("page" if isinstance(body, protocol.JobsList) else "get")
-        most.append([*under_way])
+        kind = "page" if isinstance(body, protocol.JobsList) else "get"
+        under_way.append(kind)
+        most.append(sorted(under_way))
         await anyio.wait_all_tasks_blocked()
-        under_way.pop()
+        under_way.remove(kind)
         return {}
 
     for kind in ("jobs.list", "jobs.get"):
@@ -228,7 +229,8 @@ async def test_of_all_peers_one_long_page_is_worked_out_at_once(lobby: Lobby, mo
             peer_session._connection = PeerConnection(cast("Any", None), 2**20)
             await peer_session._ask(Frame("jobs.list", 1, msgspec.Raw()), protocol.JobsList(), tasks)
         await peer_sessions[0]._ask(Frame("jobs.get", 2, msgspec.Raw()), protocol.ById(bytes(16)), tasks)
-    assert sorted(most) == [["page"], ["page"], ["page"], ["page", "get"]]
+    assert [one.count("page") for one in most] == [1, 1, 1, 1]
+    assert ["get", "page"] in most
 
 
 async def test_a_submit_with_a_key_goes_by_itself(lobby: Lobby) -> None:
