@@ -22,7 +22,6 @@ from pulse.store.store import Store
 
 CLAIM: Final = 100  # jobs of one claim; and groups that it names
 MOST: Final = 2  # jobs of one group in a claim, so that it need not lock what others will have
-TRIES: Final = 30
 FIRST: Final = 5  # that are not looked at: connections, plans, pages
 LEASE_S: Final = 3600.0
 SLOTS: Final = 1000
@@ -99,14 +98,14 @@ class Claims:
         await self._store.complete([Completion(one.id, one.attempt, WORKER, None) for one in claims])
 
 
-async def _claim_ms(dsn: str, case: Case | None) -> float:
-    """The median of claims of 100; the jobs of each are done before the next one."""
+async def _claim_ms(dsn: str, case: Case | None, tries: int) -> float:
+    """The median of *tries* claims of 100; the jobs of each are done before the next one."""
     store = Store(Target(dsn, "pulse bench"))
     began_s = time.time() - 2 * 3600.0
     limited = Claims(store, 0 if case is None else case.groups, began_s)
     times: list[float] = []
     try:
-        for _ in range(FIRST + TRIES):
+        for _ in range(FIRST + tries):
             at_s = time.perf_counter()
             if case is None:
                 claims = await store.claim([], [WORKER], [0] * CLAIM, LEASE_S, levels=[("default", 0, began_s)])
@@ -123,15 +122,16 @@ async def _claim_ms(dsn: str, case: Case | None) -> float:
 
 def claim_ms(stage: Stage, case: Case | None) -> float:
     """The same in a database of its own."""
+    tries = stage.size.limit_tries
     with stage.fresh() as dsn:
         asyncio.run(install(dsn))
         with Sql(dsn) as sql:
             groups = 0 if case is None else case.groups
-            put(sql, DUE, 2 * max((FIRST + TRIES) * CLAIM, groups), groups)
+            put(sql, DUE, 2 * max((FIRST + tries) * CLAIM, groups), groups)
             if case is not None and case.policy is not None:
                 sql.run("SELECT pulse.set_limit('default', NULL, $1)", json.dumps(case.policy))
             sql.run("ANALYZE")
-        return asyncio.run(_claim_ms(dsn, case))
+        return asyncio.run(_claim_ms(dsn, case, tries))
 
 
 async def _starts(dsn: str, seconds: float) -> float:
@@ -163,13 +163,13 @@ def rate_kept(stage: Stage) -> float:
         return asyncio.run(_starts(dsn, seconds))
 
 
-async def _slots_ms(dsn: str) -> float:
+async def _slots_ms(dsn: str, tries: int) -> float:
     store = Store(Target(dsn, "pulse bench"))
     claims = Claims(store, 0, time.time() - 2 * 3600.0)
     times: list[float] = []
     try:
         running = [one for _ in range(SLOTS // CLAIM) for one in await claims.once()]
-        for number in range(FIRST + TRIES):
+        for number in range(FIRST + tries):
             at_s = time.perf_counter()
             await claims.end([running[number]])
             found = await claims.once()
@@ -188,7 +188,7 @@ def slot_ms(stage: Stage) -> float:
         with Sql(dsn) as sql:
             put(sql, DUE, 2 * SLOTS, 0)
             sql.run("SELECT pulse.set_limit('default', NULL, $1)", json.dumps({"concurrency": SLOTS}))
-        return asyncio.run(_slots_ms(dsn))
+        return asyncio.run(_slots_ms(dsn, stage.size.limit_tries))
 
 
 def drained_under(stage: Stage, groups: int, policy: Mapping[str, object] | None) -> float:
@@ -205,7 +205,7 @@ def turns_ms(stage: Stage) -> float:
     with stage.fresh() as dsn, stage.system(dsn) as system:
         system.client.pause(reason="bench")
         system.sql.run("SELECT pulse.set_limit('default', NULL, $1)", json.dumps({"concurrency": 1}))
-        submit(system.client, "noop", 10 * TRIES)
+        submit(system.client, "noop", 10 * stage.size.limit_tries)
         system.client.resume()
         system.wait_done()
         return float(system.sql.value(BETWEEN))

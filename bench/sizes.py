@@ -38,6 +38,7 @@ class Size:
         soak_rate: Jobs per second that it is given.
         two_jobs: Of `two`.
         groups: In `limits`.
+        limit_tries: Claims of each case of `limits`.
         rate_s: How long `limits` and `shared` watch a rate.
         kills: Workers that are killed in `shared`, and slots that are handed over.
     """
@@ -65,6 +66,7 @@ class Size:
     soak_rate: int = 12_000
     two_jobs: int = 200_000
     groups: int = 10_000
+    limit_tries: int = 30
     rate_s: float = 10.0
     kills: int = 20
 
@@ -82,9 +84,9 @@ FULL: Final = replace(
     rate_s=60.0,
 )
 TINY: Final = Size(
-    drain_jobs=3000,
+    drain_jobs=1500,
     sql_rows=500,
-    steady_s=2.0,
+    steady_s=0.5,
     bare_s=1.0,
     depth=2000,
     latency_jobs=20,
@@ -105,6 +107,7 @@ TINY: Final = Size(
     soak_rate=2000,
     two_jobs=3000,
     groups=200,
+    limit_tries=5,
     rate_s=1.0,
     kills=2,
 )

@@ -34,15 +34,15 @@ def test_smallest_form(tmp_path: Path) -> None:
     done = bench(*SCENES, "--size", "tiny", "--rounds", "1", "--json", str(path))
     assert done.returncode == 0, done.stderr
     found = json.loads(path.read_text("utf-8"))
-    assert (found["format"], found["failures"], found["size"]["drain_jobs"]) == (1, [], 3000)
+    assert (found["format"], found["failures"], found["size"]["drain_jobs"]) == (1, [], 1500)
     assert [scene["name"] for scene in found["scenes"]] == list(SCENES)
     figures = {one["name"]: one for scene in found["scenes"] for one in scene["figures"]}
     for one in figures.values():
         check_figure(one)
-    assert figures["drain of 3,000 jobs"]["against"] == "bare SQL loop"
+    assert figures["drain of 1,500 jobs"]["against"] == "bare SQL loop"
     assert 0.5 < figures["starts under a rate of 100 a second, 1 s"]["ratio_median"] < 1.2  # a burst of ten, and noise
     assert {f"CPU, {name}" for name in PROCESSES} < set(figures)
-    assert "| drain of 3,000 jobs |" in bench("table", str(path), str(path)).stdout
+    assert "| drain of 1,500 jobs |" in bench("table", str(path), str(path)).stdout
 
 
 def check_figure(one: dict[str, Any]) -> None:

@@ -25,13 +25,20 @@ _BLOCKED: Final = "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE $1 = ANY (p
 T = TypeVar("T")
 
 
-def until(look: Callable[[], T], what: str, within_s: float = DEADLINE_S) -> T:
-    """What *look* returns as soon as that is true; an AssertionError names *what* was not true in time."""
+def until(
+    look: Callable[[], T], what: str, within_s: float = DEADLINE_S, *, longest_pause_s: float = _LONGEST_PAUSE_S
+) -> T:
+    """
+    What *look* returns as soon as that is true; an AssertionError names *what* was not true in time.
+
+    Args:
+        longest_pause_s: Between two looks; more where one look starts programs.
+    """
     deadline_s, pause_s = time.monotonic() + within_s, _FIRST_PAUSE_S
     while not (seen := look()):
         assert time.monotonic() < deadline_s, f"not within {within_s} s: {what}"
         select.select([], [], [], pause_s)
-        pause_s = min(pause_s * 1.2, _LONGEST_PAUSE_S)
+        pause_s = min(pause_s * 1.2, longest_pause_s)
     return seen
 
 
