@@ -123,6 +123,7 @@ async def make_roles(connection: Connection[Record], prefix: str) -> Made:
     async with connection.transaction():
         await connection.execute(STATEMENTS["schema_limits"].sql, LOCK_TIMEOUT)
         await connection.execute(STATEMENTS["schema_lock"].sql)
+        await connection.execute(STATEMENTS["roles_lock"].sql)
         me = await standing(connection)
         found = await connection.fetch(STATEMENTS["roles_found"].sql, names_of(prefix))
         new = [name for name in names_of(prefix) if name not in {row["name"] for row in found}]

@@ -13,9 +13,15 @@ SELECT v.version, to_jsonb(v) ->> 'release' AS release FROM pulse.schema_version
 
 
 -- name: schema_lock :exec
--- What:    one migration at a time, in this database; released at the end of the transaction.
+-- What:    one migration of this schema at a time; released at the end of the transaction.
 -- Args: none.   Guard: pg_advisory_xact_lock, bounded by lock_timeout.   Returns: nothing.
-SELECT pg_advisory_xact_lock(hashtextextended('pulse schema', 0));
+SELECT pg_advisory_xact_lock(hashtextextended('pulse schema ' || 'pulse', 0));
+
+
+-- name: roles_lock :exec
+-- What:    schemas of one database may have the same prefix of roles: one makes them at a time, until the end of the transaction.
+-- Args: none.   Guard: pg_advisory_xact_lock, bounded by lock_timeout.   Returns: nothing.
+SELECT pg_advisory_xact_lock(hashtextextended('pulse roles', 0));
 
 
 -- name: schema_limits :one

@@ -2,10 +2,10 @@
 
 
 -- name: upgrade_lock :one
--- What:    one upgrade at a time; installations wait for it, too. It does not wait: a session that waits keeps a snapshot, for which
+-- What:    one upgrade of this schema at a time; its installation waits for it, too. It does not wait: a session that waits keeps a snapshot, for which
 --          CREATE INDEX CONCURRENTLY would wait, while that session waits for it.
 -- Args:    none.   Guard: pg_try_advisory_lock, the key of schema_lock, until the session ends.   Returns: is_mine.
-SELECT pg_try_advisory_lock(hashtextextended('pulse schema', 0)) AS is_mine;
+SELECT pg_try_advisory_lock(hashtextextended('pulse schema ' || 'pulse', 0)) AS is_mine;
 
 
 -- name: upgrade_role :one

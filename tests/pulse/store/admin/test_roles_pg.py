@@ -29,7 +29,7 @@ _PRIVILEGES: Final = ("SELECT", "INSERT", "UPDATE", "DELETE", "TRUNCATE", "REFER
 _OF_COLUMNS: Final = frozenset({"SELECT", "INSERT", "UPDATE", "REFERENCES"})
 _OBJECTS: Final = "SELECT relname FROM pg_class WHERE relnamespace = 'pulse'::regnamespace AND relkind::text = ANY ($1)"
 _DENIED: Final = asyncpg.InsufficientPrivilegeError
-_NOT_THE_SERVERS: Final = {"become_role", "schema_limits", "schema_lock"}  # of an upgrade
+_NOT_THE_SERVERS: Final = {"become_role", "schema_limits", "schema_lock", "roles_lock"}  # of an upgrade
 
 
 @pytest.fixture(scope="module")

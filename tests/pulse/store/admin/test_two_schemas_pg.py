@@ -16,11 +16,13 @@ from pulse.errors import SchemaError, UnavailableError
 from pulse.ops.doctor.finding import Finding, State
 from pulse.ops.doctor.verdicts import CheckContext, judge
 from pulse.security.schema_name import DEFAULT, derived, quoted
-from pulse.store.admin import checks
-from pulse.store.admin.checks import Examination, install_audit, remove_audit
+from pulse.store.admin import checks, schema
+from pulse.store.admin.checks import Examination, connected, install_audit, remove_audit
 from pulse.store.admin.doctor import QUESTIONS, expected_indexes, look
 from pulse.store.admin.roles import make_roles, names_of, roles_script, standing
 from pulse.store.admin.schema import SCHEMA_VERSION
+from pulse.store.admin.upgrade.plan import UPGRADE
+from pulse.store.admin.upgrade.runner import upgrade
 from pulse.store.connections.pool import Target, connect
 from pulse.store.connections.rendering import CHANNELS, rendered
 from pulse.store.connections.session import Session
@@ -33,8 +35,9 @@ from tests.support.admin.roles_kit import forget
 from tests.support.admin.upgrade_kit import catalogue
 from tests.support.hostile import HOSTILE
 from tests.support.servers.postgres import Postgres
-from tests.support.store.helpers import job
+from tests.support.store.helpers import Patch, job
 from tests.support.store.recovery_kit import running
+from tests.support.waiting import until_blocked
 
 DEADLINE_S: Final = 30.0
 _NAMES: Final = (DEFAULT, HOSTILE)
@@ -209,6 +212,32 @@ async def _serves_only(sql: Session, mine: str, *, other: str) -> None:
     with pytest.raises(asyncpg.InsufficientPrivilegeError):
         await sql.fetchval(_JOBS)
     await sql.execute("RESET ROLE")
+
+
+async def test_an_upgrade_of_one_keeps_nobody_from_the_other(empty_dsn: str, monkeypatch: Patch) -> None:
+    """The other one is installed and upgraded meanwhile."""
+    monkeypatch.setattr(schema, "LOCK_TIMEOUT_S", 1)
+    theirs = Target(empty_dsn, "pulse-tests", HOSTILE)
+    async with connected(Target(empty_dsn, "pulse-tests"), {}) as ours, connected(theirs, {}) as session:
+        assert await ours.fetchval(UPGRADE["upgrade_lock"].sql)
+        assert await upgrade(theirs) == 0
+        assert await session.fetchval(UPGRADE["upgrade_lock"].sql)
+
+
+async def test_roles_of_both_are_made_one_after_the_other(empty_dsn: str) -> None:
+    """With one prefix they are the same roles: who comes second waits, and finds them."""
+    prefix = f"b{os.getpid()}_"
+    targets = [Target(empty_dsn, "pulse-tests", name) for name in _NAMES]
+    assert [await upgrade(target) for target in targets] == [0, 0]
+    async with connected(targets[0], {}) as ours, connected(targets[1], {}) as theirs, connected(targets[0], {}) as sql:
+        try:
+            async with ours.transaction():
+                assert (await make_roles(ours, prefix)).roles == tuple(names_of(prefix))
+                waiting = asyncio.create_task(make_roles(theirs, prefix))
+                await until_blocked(sql, by=ours.get_server_pid())
+            assert (await waiting).roles == ()
+        finally:
+            await forget(sql, prefix)
 
 
 async def test_a_schema_that_is_somebody_elses(empty_dsn: str) -> None:
