@@ -142,8 +142,8 @@ async def installed_version(connection: Connection[Record]) -> int:
         raise SchemaError(message)
     if found > SCHEMA_VERSION + 1:
         message = (
-            f"the database has schema version {found}; this pulse works with {max(1, SCHEMA_VERSION - 1)} to "
-            f"{SCHEMA_VERSION + 1}: upgrade pulse"
+            f"the schema {schema_in(connection)} is at version {found}; this pulse works with "
+            f"{max(1, SCHEMA_VERSION - 1)} to {SCHEMA_VERSION + 1}: upgrade pulse"
         )
         raise SchemaError(message)
     return found

@@ -20,6 +20,7 @@ import asyncpg
 
 from pulse.errors import StatementError, UnavailableError
 from pulse.store.arguments import fence_columns, pair_columns, uuids
+from pulse.store.connections.session import in_schema
 from pulse.store.failures import IN_VAIN, is_safe_after
 from pulse.store.statements import STATEMENTS
 
@@ -148,8 +149,9 @@ class EpochStore:
         """
         async with self._pool.connection() as connection:
             row = await connection.fetchrow(STATEMENTS["look_at_epoch"].sql, instance, back_to, wait_s, APART_S)
+            table = in_schema(connection, "pulse.epochs")
         if row is None or row["lineage"] is None:
-            raise UnavailableError("pulse.epochs is empty: somebody has deleted what was installed with the schema")
+            raise UnavailableError(f"{table} is empty: somebody has deleted what was installed with the schema")
         said: Mapping[str, Any] = dict(row)
         return DatabaseState(**{"floor" if name == "attempts_floor" else name: value for name, value in said.items()})
 

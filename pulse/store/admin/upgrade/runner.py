@@ -106,7 +106,8 @@ class Upgrade:
         while not await self._connection.fetchval(UPGRADE["upgrade_lock"].sql):
             if time.monotonic() > deadline_s:
                 message = (
-                    f"another upgrade of the schema has been under way for {OTHERS_S:.0f} s: wait until it is done"
+                    f"another upgrade of the schema {schema_in(self._connection)} has been under way for "
+                    f"{OTHERS_S:.0f} s: wait until it is done"
                 )
                 raise UnavailableError(message)
             await asyncio.sleep(RETRY_S)
@@ -211,17 +212,18 @@ class Upgrade:
     async def _patiently(self, step: Step, take: Callable[[], Awaitable[T]]) -> T:
         """Take a step; again, while another session has what it needs."""
         deadline_s = time.monotonic() + PATIENCE_S
+        table = in_schema(self._connection, step.table or "its locks")
         while True:
             try:
                 return await take()
             except _LATER as error:
                 if time.monotonic() > deadline_s:
                     message = (
-                        f"step {step.name} of version {step.version} did not get {step.table} "
+                        f"step {step.name} of version {step.version} did not get {table} "
                         f"within {PATIENCE_S:.0f} s ({error}); `pulse doctor` shows who holds it; then run this again"
                     )
                     raise UnavailableError(message) from error
-            self._tell(f"{step.name}: waits for {step.table}")
+            self._tell(f"{step.name}: waits for {table}")
             await asyncio.sleep(RETRY_S * random.uniform(0.5, 1.0))  # noqa: S311 - spreads retries, guards nothing
 
     async def _limit(self, lock_ms: int, hold_ms: int) -> None:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import functools
 import os
+import re
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
+from uuid import UUID
 
 import asyncpg
 import pytest
@@ -21,6 +24,7 @@ from pulse.store.admin.checks import Examination, connected, install_audit, remo
 from pulse.store.admin.doctor import QUESTIONS, expected_indexes, look
 from pulse.store.admin.roles import make_roles, names_of, roles_script, standing
 from pulse.store.admin.schema import SCHEMA_VERSION
+from pulse.store.admin.upgrade import runner
 from pulse.store.admin.upgrade.plan import UPGRADE
 from pulse.store.admin.upgrade.runner import upgrade
 from pulse.store.connections.pool import Target, connect
@@ -32,7 +36,7 @@ from pulse.store.statements import STATEMENTS
 from pulse.store.store import WORK_CHANNEL, Store
 from pulse_actors.runtime.pg_listen import listen
 from tests.support.admin.roles_kit import forget
-from tests.support.admin.upgrade_kit import catalogue
+from tests.support.admin.upgrade_kit import catalogue, make_upgrades, step
 from tests.support.hostile import HOSTILE
 from tests.support.servers.postgres import Postgres
 from tests.support.store.helpers import Patch, job
@@ -41,6 +45,7 @@ from tests.support.waiting import until_blocked
 
 DEADLINE_S: Final = 30.0
 _NAMES: Final = (DEFAULT, HOSTILE)
+_ADD: Final = step("add", "ALTER TABLE pulse.jobs ADD region text", table="pulse.jobs", lock="ACCESS EXCLUSIVE")
 _JOBS: Final = "SELECT count(*) FROM pulse.jobs"
 
 
@@ -238,6 +243,32 @@ async def test_roles_of_both_are_made_one_after_the_other(empty_dsn: str) -> Non
             assert (await waiting).roles == ()
         finally:
             await forget(sql, prefix)
+
+
+async def test_messages_name_the_one_that_is_meant(empty_dsn: str, monkeypatch: Patch, tmp_path: Path) -> None:
+    """The table or the upgrade that it waits for, epochs that somebody has deleted, a version that is too new."""
+    target, name = Target(empty_dsn, "pulse-tests", HOSTILE), re.escape(quoted(HOSTILE))
+    store = Store(target, hot=1, queries=1)
+    assert await upgrade(target) == 0
+    monkeypatch.setattr(runner, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(runner, "OTHERS_S", 0.0)
+    async with connected(target, {}) as sql:
+        with monkeypatch.context() as later:
+            make_upgrades(later, tmp_path, _ADD)
+            async with sql.transaction():
+                await sql.execute("LOCK TABLE pulse.jobs IN ACCESS SHARE MODE")
+                with pytest.raises(UnavailableError, match=rf"did not get {name}\.jobs within"):
+                    await upgrade(target, alone=True)
+            assert await sql.fetchval(UPGRADE["upgrade_lock"].sql)
+            with pytest.raises(UnavailableError, match=f"another upgrade of the schema {name} has been"):
+                await upgrade(target)
+        await sql.execute("DELETE FROM pulse.epochs")
+        with pytest.raises(UnavailableError, match=rf"^{name}\.epochs is empty"):
+            await store.epochs.look(UUID(int=1), None, 1.0)
+        await sql.execute("INSERT INTO pulse.schema_version VALUES ($1, 'newer')", SCHEMA_VERSION + 2)
+        with pytest.raises(SchemaError, match=f"the schema {name} is at version {SCHEMA_VERSION + 2}; "):
+            await store.prepare()
+    store.close()
 
 
 async def test_a_schema_that_is_somebody_elses(empty_dsn: str) -> None:

@@ -61,7 +61,14 @@ def test_nothing_of_pulse_is_left_but_what_all_schemas_share(text: str) -> None:
     kept = {f"pulse.{name}" for name in SESSION_SETTINGS}
     names = {derived(name, "other") for name in (*CHANNELS, "pulse_audit")}
     triggers = {"pulse_audit_rows", "pulse_audit_changes", "pulse_audit_gates", "pulse_audit_backoffs"}
-    strange = {one for one in left if "pulse" in one} - kept - names - triggers - {"$pulse", "pulse %"} - {"pulse schema ", "pulse roles"}
+    strange = (
+        {one for one in left if "pulse" in one}
+        - kept
+        - names
+        - triggers
+        - {"$pulse", "pulse %"}
+        - {"pulse schema ", "pulse roles"}
+    )
     strange = {one for one in strange if not re.fullmatch(rf"{derived('pulse_audit', 'other')}\.\w+", one)}
     assert {one for one in strange if not re.match(r"pulse( job queue|: \w)|.* that is not pulse''s ", one)} == set()
 

@@ -260,7 +260,7 @@ async def test_one_upgrade_at_a_time(empty_dsn: str, installed: Sql, monkeypatch
     newest = make_upgrades(monkeypatch, tmp_path, LATER)
     assert await installed.fetchval(UPGRADE["upgrade_lock"].sql)
     monkeypatch.setattr(runner, "OTHERS_S", 0.1)
-    with pytest.raises(UnavailableError, match="another upgrade of the schema has been under way"):
+    with pytest.raises(UnavailableError, match="another upgrade of the schema pulse has been under way"):
         await upgrade(Target(empty_dsn, "test"))
     monkeypatch.setattr(runner, "OTHERS_S", 30.0)
     both = [asyncio.create_task(upgrade(Target(empty_dsn, "test"))) for _ in range(2)]
