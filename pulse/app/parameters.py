@@ -22,6 +22,7 @@ __all__ = ["ArgumentError", "BatchParameters", "Parameters", "batch_kind", "reso
 
 # JSON has the same: to convert them would take a third of a typed submit, and a tenth of a worker's time.
 _AS_THEY_ARE: Final = frozenset({bool, int, str})
+_NEVER: Final = (("", None),)  # the types of no args: no value's class is None
 _VARIABLE: Final = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 _LISTS: Final = frozenset({list, Sequence})
 
@@ -50,6 +51,7 @@ class Parameters:
         self._known = frozenset(self._declared)
         self._required = frozenset(one.name for one in named if one.default is inspect.Parameter.empty)
         self._takes_others = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters.values())
+        self._plain: tuple[tuple[str, Any], ...] | None = None
 
     @functools.cached_property
     def types(self) -> dict[str, Any]:
@@ -104,6 +106,15 @@ class Parameters:
         Raises:
             ArgumentError: The handler does not take them. Names the place, not the value, which may be a secret.
         """
+        plain = self._plain
+        if plain is None:
+            plain = self._plain = self._plain_types()
+        for name, kind in plain:
+            if name not in given or given[name].__class__ is not kind:
+                break
+        else:
+            if len(given) == len(plain):
+                return given  # nearly every one
         self._check_names(given)
         for name, kind in self.types.items():
             if name in given and not _is_as_it_is(given[name], kind):
@@ -122,6 +133,11 @@ class Parameters:
         """Arguments that were converted to JSON, as the function would get them, with the defaults of the others."""
         defaults = {name: one.default for name, one in self._declared.items() if name not in self._required}
         return {**defaults, **self.decoded(dict(given))}
+
+    def _plain_types(self) -> tuple[tuple[str, Any], ...]:
+        """The parameters and their types, if args that have exactly these need no conversion."""
+        kinds = {name: self.types.get(name) for name in self._declared}
+        return tuple(kinds.items()) if _AS_THEY_ARE.issuperset(kinds.values()) else _NEVER
 
     def _check_names(self, given: Mapping[str, object]) -> None:
         if given.keys() == self._declared.keys():

@@ -337,7 +337,7 @@ class Ledger:
         failed: list[FailedAttempt] = []
         for result in self._under_way.pop(number, ()):
             attempt = self._held.pop(result[:2], None)
-            if result[2] in _FAILURES and attempt is not None:
+            if result[2] != "ok" and attempt is not None and result[2] in _FAILURES:
                 failed.append(_failed(attempt, result))
         return failed
 
@@ -399,7 +399,7 @@ class Ledger:
         results = self._results
         room = max_bytes - OVERHEAD_BYTES
         for count, result in enumerate(results):
-            room -= _size_of(result)
+            room -= OVERHEAD_BYTES if result[3] is None and len(result) == _PLAIN_RESULT else _size_of(result)
             if room < 0:
                 if count == 0:
                     return [_cut_down(results.pop(0), max_bytes)]

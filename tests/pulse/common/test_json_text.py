@@ -37,6 +37,12 @@ def test_what_is_json_comes_back(value: object) -> None:
     assert text.encode().decode() == text
 
 
+@given(st.from_regex(r"-?(0|[1-9][0-9]{0,400})([.][0-9]{1,30})?([eE][+-]?[0-9]{1,3})?", fullmatch=True))
+def test_numbers_are_read_as_python_reads_them(text: str) -> None:
+    found = loads(text)
+    assert (type(found), repr(found)) == (type(json.loads(text)), repr(json.loads(text)))
+
+
 def test_what_is_json_and_what_is_not() -> None:
     for text, value in [(' {"a": 1}', {"a": 1}), ("[1]\n ", [1]), ("1e400", float("inf"))]:
         assert loads(text) == value

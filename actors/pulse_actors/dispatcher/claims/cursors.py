@@ -47,6 +47,7 @@ FEW_TOPICS: Final = 20  # up to so many topics, claims name every priority; beyo
 FIRST: Final = Level("", -101)  # before all levels
 PRIORITIES: Final = range(100, -101, -1)
 _PRIORITY: Final = attrgetter("priority")
+_NEVER: Final = float("-inf")
 RECENT_S: Final = 5.0  # how far back a claim looks if it gets no time
 
 
@@ -313,8 +314,9 @@ class Cursors:
         """
         newest: dict[tuple[str, int], float] = {}
         for claim in claims:
-            key = (claim.topic, claim.priority)
-            newest[key] = max(newest.get(key, claim.due_at), claim.due_at)
+            key, due_at = (claim.topic, claim.priority), claim.due_at
+            if newest.get(key, _NEVER) < due_at:
+                newest[key] = due_at
         for key, due_at in newest.items():
             level = Level(*key)
             position = min(due_at, self._first_due.get(level, due_at)) - BACK_S

@@ -32,6 +32,7 @@ _DUE: Final = attrgetter("due_at", "id")
 _PRIORITY: Final = attrgetter("priority")
 ASSIGN_CHARS: Final = 1024 * 1024  # in one frame; a worker starts the first job while the next frame arrives
 ISOLATE_AT_CRASHES: Final = 2  # one crash may be a neighbour's fault; after two the job runs where it kills no other
+_SENT_FIELDS: Final = 6  # of a claim: its id to its timeout, in the order of an Assignment
 _PREVIOUS: Final = ("outcome", "reason", "worker", "progress")  # as claim_jobs returns them
 UNENDED: Final = frozenset({"canceled", "lease_expired"})  # outcomes after which the handler may still run
 
@@ -247,13 +248,18 @@ def assign_frames(
         claims: In the order in which they start.
         lease_s: Length of a lease, unless the topic has another one.
     """
+    policies = registry.policies
+    differ = bool(policies.leases) or policies.has_stalls
     for part in _parts(claims):
-        yield [_wire(claim, registry, lease_s) for claim in part]
+        if differ:
+            yield [_wire(claim, registry, lease_s) for claim in part]
+        else:
+            yield [(*claim[:_SENT_FIELDS], lease_s, _extra(claim)) for claim in part]
 
 
 def _wire(claim: Claim, registry: WorkerRegistry, lease_s: float) -> tuple[object, ...]:
-    extra, lease_s = _extra(claim, registry.stall_s(claim.topic)), registry.policies.leases.get(claim.topic, lease_s)
-    return (claim.id, claim.attempt, claim.name, claim.topic, claim.args, claim.timeout_s, lease_s, extra)
+    lease_s = registry.policies.leases.get(claim.topic, lease_s)
+    return (*claim[:_SENT_FIELDS], lease_s, _extra(claim, registry.stall_s(claim.topic)))
 
 
 def _parts(claims: Sequence[Claim]) -> Iterator[Sequence[Claim]]:

@@ -22,6 +22,7 @@ class TopicPolicies:
     Attributes:
         stalls: Longest time without progress.
         stall_s: The server's, for all other topics.
+        has_stalls: Whether there is any of these.
         leases: Leases that are longer than the server's.
         keeps: Whether completed jobs are kept for a while.
         ageing_s: Of topics that age: how many seconds of waiting are worth one priority.
@@ -31,6 +32,7 @@ class TopicPolicies:
         topics = {topic: policy for topic, policy in live.items() if topic}
         self.stalls: Final = {one: policy.stall_s for one, policy in topics.items() if policy.stall_s is not None}
         self.stall_s: Final = live[""].stall_s if "" in live else None
+        self.has_stalls: Final = bool(self.stalls) or self.stall_s is not None
         self.leases: Final = {
             one: policy.lease_s
             for one, policy in topics.items()

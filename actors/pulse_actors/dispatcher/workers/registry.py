@@ -235,8 +235,9 @@ class WorkerRegistry:
         """A worker holds these jobs from now on, sent by so many frames."""
         worker = self._workers[identity]
         held, stalls, assigns = worker.held, worker.facts.stalls, worker.jobs.assigns
+        may_stall = bool(stalls) or self.policies.has_stalls
         for claim in claims:
-            stall_s = self.stall_s(claim.topic, stalls.get(claim.name))
+            stall_s = self.stall_s(claim.topic, stalls.get(claim.name)) if may_stall else None
             held[claim.id, claim.attempt] = HeldJob(
                 claim.name,
                 claim.topic,
@@ -263,15 +264,17 @@ class WorkerRegistry:
     ) -> list[tuple[Pair, HeldJob]]:
         """Handlers of these were called; returns those that must end, or report progress, in time."""
         bounded: list[tuple[Pair, HeldJob]] = []
-        jobs, heard_s = worker.held, worker.contact.heard_s
+        jobs, heard_s, stalls = worker.held, worker.contact.heard_s, worker.facts.stalls
+        may_stall = bool(stalls) or self.policies.has_stalls
         for pair in pairs:
             held = jobs.get(pair)
             if held is not None:
                 held.started = True
                 held.since_s = held.since_s or heard_s
-                held.apart = held.apart or pair in apart
-                if held.stall_s is None:  # its worker listed it in its hello
-                    held.stall_s = self.stall_s(held.topic, worker.facts.stalls.get(held.name))
+                if apart and pair in apart:
+                    held.apart = True
+                if may_stall and held.stall_s is None:  # its worker listed it in its hello
+                    held.stall_s = self.stall_s(held.topic, stalls.get(held.name))
                 if held.timeout_s is not None or held.stall_s is not None:
                     bounded.append((pair, held))
         return bounded

@@ -283,7 +283,8 @@ class ReportWriter:
         pairs = report.pairs
         if stale:
             log.info("results_stale", worker=report.worker.identity, count=len(stale))
-        self._kept.difference_update(pairs)
+        if self._kept:
+            self._kept.difference_update(pairs)
         self._registry.reporting.difference_update(pairs)
         self._signal.freed(self._registry.free(report.worker, pairs))
         body: dict[str, object] = {"stale": stale}

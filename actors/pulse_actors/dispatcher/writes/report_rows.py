@@ -66,7 +66,8 @@ def weight_of(item: PendingReport | Obituary) -> int:
     """Rows; long texts count as several rows, so that a statement ends in time."""
     if isinstance(item, Obituary):
         return len(item.endings)
-    return sum(1 + _chars(one) // ROW_BYTES for one in item.results)
+    texts = [one for one in item.results if one.detail is not None or one.extra is not None]  # hardly any
+    return len(item.results) + sum(_chars(one) // ROW_BYTES for one in texts)
 
 
 def _chars(one: Result) -> int:
@@ -89,9 +90,8 @@ def split(reports: Sequence[PendingReport]) -> tuple[list[Completion], list[Endi
                     error = f"result is too large: {size_bytes} bytes; at most {MAX_RESULT_BYTES} are stored"
                     endings.append(Ending(result.id, result.attempt, identity, kind=EndingKind.ERROR, error=error))
                     continue
-                completions.append(
-                    Completion(result.id, result.attempt, identity, result=text, progress=_progress(result.extra))
-                )
+                progress = None if result.extra is None else _progress(result.extra)
+                completions.append(Completion(result.id, result.attempt, identity, result=text, progress=progress))
             else:
                 endings.append(ending_of(result, identity))
     return completions, endings
@@ -137,9 +137,9 @@ def ending_of(result: Result, worker: str) -> Ending:
     )
 
 
-def _progress(extra: ResultExtra | None) -> str | None:
+def _progress(extra: ResultExtra) -> str | None:
     """The last progress, if it can be stored."""
-    return extra.progress if extra is not None and comes_back(extra.progress) else None
+    return extra.progress if comes_back(extra.progress) else None
 
 
 def clean(text: str) -> str:
