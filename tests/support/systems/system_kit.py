@@ -20,6 +20,7 @@ import psutil
 import pulse
 from pulse.job import Job
 from tests.support.apps.system_app import LEDGER
+from tests.support.commandline.warm import PULSE, program
 from tests.support.servers.streams import JsonLines
 from tests.support.systems import system
 from tests.support.systems.system import Body
@@ -113,9 +114,9 @@ class Whole(system.System):
         self._pools += 1
         errors = self.directory / f"pool-{self._pools}"
         with errors.open("wb") as sink:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "pulse.cli.main", "worker", app, *words], env={**self.env, **(env or {})},
-                stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, cwd=cwd,
+            process = program(
+                PULSE, ["worker", app, *words], [sys.executable, "-m", PULSE],
+                env={**self.env, **(env or {})}, stdout=sink, stderr=sink, cwd=cwd,
             )  # fmt: skip
         pool = Pool(process, errors)
         self._stack.callback(pool.bury)
