@@ -96,7 +96,7 @@ class Server:
         sql.rows("SELECT pg_reload_conf()")
 
     def back_up(self) -> None:
-        """Back up, until a second has begun in which a restore may end: pgBackRest notes the second of a backup's end."""
+        """Back up, until a second has begun in which a restore may end: pgBackRest notes the second of its end."""
         self._run(self._recipe.backup)
         ended = self.now()
         until(lambda: self.now().replace(microsecond=0) > ended, "the next second begins")
