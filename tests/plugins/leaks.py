@@ -24,6 +24,7 @@ from typing import Any, Final
 
 import pytest
 
+from tests.support.commandline.warm import Process
 from tests.support.confidential import longest, masked, note_settings, note_words, search, take_found
 
 MARK: Final = "shows_secrets"
@@ -31,6 +32,7 @@ _PIECE_BYTES: Final = 1 << 22
 _SEEN: Final = pytest.StashKey[int]()  # sections of an item's output that were searched
 
 _Popen: Any = subprocess.Popen
+_Warm: Any = Process
 
 
 @dataclass(slots=True)
@@ -66,21 +68,12 @@ class Leaks:
 
     def __init__(self) -> None:
         self._files: dict[tuple[int, int], Written] = {}
-        self._own = {"__init__": _Popen.__init__, "communicate": _Popen.communicate}
+        self._own = {"__init__": _Popen.__init__, "communicate": _Popen.communicate, "warm": _Warm.__init__}
 
     # What programs say.
 
     def tap(self) -> None:
-        begin, communicate = self._own["__init__"], self._own["communicate"]
-
-        @wraps(begin)
-        def begin_seen(popen: Any, *words: Any, **options: Any) -> None:
-            note_settings(options.get("env") or os.environ)
-            command = words[0] if words else options.get("args")
-            note_words(command if isinstance(command, list | tuple) else [command])
-            begin(popen, *words, **options)
-            for sink in (options.get("stdout"), options.get("stderr")):
-                self._watch(popen, sink)
+        communicate = self._own["communicate"]
 
         @wraps(communicate)
         def communicate_seen(popen: Any, *words: Any, **options: Any) -> Any:
@@ -90,13 +83,27 @@ class Leaks:
                     search(data, f"{name} of {_title(popen.args)}")
             return said
 
-        _Popen.__init__, _Popen.communicate = begin_seen, communicate_seen
+        _Popen.__init__, _Popen.communicate = self._begin_seen(self._own["__init__"]), communicate_seen
+        _Warm.__init__ = self._begin_seen(self._own["warm"])
 
     def untap(self) -> None:
         _Popen.__init__, _Popen.communicate = self._own["__init__"], self._own["communicate"]
+        _Warm.__init__ = self._own["warm"]
         for written in self._files.values():
             os.close(written.descriptor)
         self._files.clear()
+
+    def _begin_seen(self, begin: Any) -> Any:
+        @wraps(begin)
+        def begin_seen(popen: Any, *words: Any, **options: Any) -> None:
+            note_settings(options.get("env") or os.environ)
+            command = words[0] if words else options.get("args")
+            note_words(command if isinstance(command, list | tuple) else [command])
+            begin(popen, *words, **options)
+            for sink in (options.get("stdout"), options.get("stderr")):
+                self._watch(popen, sink)
+
+        return begin_seen
 
     def _watch(self, popen: Any, sink: Any) -> None:
         number = sink if isinstance(sink, int) else sink.fileno() if hasattr(sink, "fileno") else -1

@@ -150,6 +150,8 @@ HALF = "Zq9-tower"
 TELLING = """
 import logging, os, subprocess, sys, threading
 import pytest
+from tests.support.commandline.cli import environment
+from tests.support.commandline.warm import Process
 from tests.support.confidential import confidential, search
 
 WHOLE = confidential("Zq9-tower" + "-bridge\\"", "word at the gate")
@@ -182,6 +184,10 @@ def removed(tmp_path):
 def test_in_a_file(removed):
     path, sink = removed
     subprocess.run(SHOUT, env={**ENV, "X": WHOLE}, stderr=sink, check=True)
+
+def test_in_a_file_of_a_warm_program(removed):
+    path, sink = removed
+    assert Process(["pulse.worker.__main__", WHOLE], env=environment(), cwd=path.parent, stderr=sink).wait(20)
 
 @pytest.fixture
 def late(removed):

@@ -74,19 +74,20 @@ def run(
     stdin: bytes = b"",
     cwd: Path | None = None,
     command: Sequence[str] = PULSE,
+    within_s: float = DEADLINE_S,
 ) -> Done:
     """Run ``pulse`` with pipes to its end; ``ctl`` in a warm process, where that makes no difference."""
     started_s = time.monotonic()
     if command is PULSE and warm.fits(args, env, stdin, environment()):
         note_settings(env)
         note_words(args)
-        code, out, err = warm.run([*map(str, args)], env, cwd or Path(tempfile.gettempdir()), stdin, DEADLINE_S)
+        code, out, err = warm.run([*map(str, args)], env, cwd or Path(tempfile.gettempdir()), stdin, within_s)
         search(out, f"stdout of {args}")
         search(err, f"stderr of {args}")
         return Done(code, out.decode(), err.decode(), time.monotonic() - started_s)
     done = subprocess.run(
         [*command, *args], env=env, input=stdin, cwd=cwd or tempfile.gettempdir(), capture_output=True,
-        timeout=DEADLINE_S, check=False,
+        timeout=within_s, check=False,
     )  # fmt: skip
     spent_s = time.monotonic() - started_s
     return Done(done.returncode, done.stdout.decode(), done.stderr.decode(), spent_s)

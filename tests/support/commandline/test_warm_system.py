@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import signal
+import subprocess
 from pathlib import Path
 
 import psutil
@@ -11,8 +13,9 @@ import pytest
 
 from tests.support.commandline import cli_answers as answers
 from tests.support.commandline import warm
-from tests.support.commandline.cli import PULSE, Done, environment, run, run_on_terminal
+from tests.support.commandline.cli import PULSE, ROOT, Done, environment, run, run_on_terminal
 from tests.support.servers.fake_dispatcher import FakeDispatcher, RuntimeDir
+from tests.support.systems.worker_kit import at_work
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.process
@@ -58,8 +61,29 @@ def test_two_run_side_by_side_and_a_signal_ends_one(tmp_path: Path) -> None:
             warm.Running(words, *options).wait(0.1)
 
 
+def test_a_warm_program_is_one_for_who_starts_it_by_popen() -> None:
+    """A pool of workers with a session, a folder and a niceness of its own; who waits learns how it ended."""
+    with at_work() as (_, pool):
+        process = pool.process
+        assert isinstance(process, warm.Process)
+        seen = psutil.Process(process.pid)
+        assert os.getsid(process.pid) == process.pid
+        assert (seen.cwd(), seen.nice()) == (str(ROOT), psutil.Process().nice())
+        assert process.poll() is None
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(0.01)
+        process.kill()
+        assert process.wait(10) == -signal.SIGKILL
+        assert process.poll() == process.returncode == -signal.SIGKILL
+        process.terminate()  # too late, and harmless
+
+
 def test_what_an_interpreter_sees_first_is_cold() -> None:
     usual = environment()
+    assert warm.is_usual(usual)
+    assert warm.is_usual({**usual, "PYTHONPATH": str(ROOT)})
+    assert not warm.is_usual({**usual, "PYTHONPATH": "/elsewhere"})
+    assert not warm.is_usual(environment(PYTHONIOENCODING="ascii"))
     assert not warm.fits(["ctl", "status"], environment(PYTHONIOENCODING="ascii"), b"", usual)
     assert not warm.fits(["ctl", "status"], environment(LC_ALL="C"), b"", usual)
     assert not warm.fits(["migrate"], usual, b"", usual)

@@ -1,8 +1,9 @@
 """
-``pulse ctl`` started in a tenth of the time: by a server that has imported it already, and forks for each command.
+Programs of pulse started in a tenth of the time: by a server that has imported them already, and forks for each.
 
 Each is a process of its own, with the words, environment, folder and descriptors of its caller, and ends like
-an interpreter. Tests of what happens before ``main`` start it cold.
+an interpreter. One server is for ``pulse ctl``, the other for supervisors and pools of workers. Tests of what happens
+before ``main`` start them cold.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import atexit
 import contextlib
 import functools
 import gc
+import importlib
 import json
 import os
 import selectors
@@ -22,46 +24,150 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import IO, Any, Final, NamedTuple
 
 from tests.mutants.site.hook import SOURCE
 
 ROOT: Final = Path(__file__).resolve().parents[3]
 PIPE_BYTES: Final = 65536  # what a pipe takes without a reader
 _AT_START: Final = ("PYTHON", "LC_", "LANG", "LD_")  # variables that an interpreter looks at when it starts
+PULSE: Final = "pulse.cli.main"
+SYSTEMS: Final = {  # the modules of these programs, and what they import later than at their start
+    "pulse_supervisor.main": ("pulse.logs", "pulse_supervisor.preflight", "pulse_supervisor.supervisor"),
+    "pulse.worker.__main__": (),
+    PULSE: ("pulse.worker.command",),
+    "tests.support.systems.supervisor_under_test": (),
+}
 _NUMBER: Final = struct.Struct("=q")
 _REQUEST_BYTES: Final = 100_000
 
 
 class Request(NamedTuple):
+    module: str
     words: list[str]
     env: dict[str, str]
     cwd: str
+    nice: int
+    leads_session: bool
 
 
 class Running:
-    """``pulse`` with these words, which begin with ``ctl``; *descriptors* are its stdin, stdout and stderr."""
+    """``pulse``, or another *module*, with these words; *descriptors* are its stdin, stdout and stderr."""
 
-    def __init__(self, words: Sequence[str], env: Mapping[str, str], cwd: Path, descriptors: Sequence[int]) -> None:
+    def __init__(
+        self,
+        words: Sequence[str],
+        env: Mapping[str, str],
+        cwd: Path,
+        descriptors: Sequence[int],
+        *,
+        module: str = PULSE,
+        leads_session: bool = False,
+    ) -> None:
         self._told, told = socket.socketpair()
-        request = json.dumps(Request(list(words), dict(env), str(cwd))).encode()
+        nice = os.getpriority(os.PRIO_PROCESS, 0)
+        request = json.dumps(Request(module, list(words), dict(env), str(cwd), nice, leads_session)).encode()
+        server = _server(os.environ.get(SOURCE), "ctl" if list(words[:1]) == ["ctl"] else "systems")
         with told:
-            socket.send_fds(_server(os.environ.get(SOURCE)), [request], [told.fileno(), *descriptors])
+            socket.send_fds(server, [request], [told.fileno(), *descriptors])
         self.pid = self._number()
 
     def wait(self, timeout_s: float) -> int:
-        self._told.settimeout(timeout_s)
+        """Its exit code; it is killed if it takes longer."""
         with self._told:
             try:
-                return self._number()
+                return self.end(timeout_s)
             except TimeoutError:
                 os.kill(self.pid, signal.SIGKILL)
                 raise
+
+    def end(self, timeout_s: float | None) -> int:
+        """
+        Its exit code.
+
+        Raises:
+            TimeoutError: It has not ended by then.
+        """
+        self._told.settimeout(timeout_s)
+        try:
+            code = self._number()
+        except BlockingIOError:  # of a timeout of 0
+            raise TimeoutError from None
+        self._told.close()
+        return code
 
     def _number(self) -> int:
         data = self._told.recv(_NUMBER.size)
         assert len(data) == _NUMBER.size, "the server of warm processes has ended"
         return int(_NUMBER.unpack(data)[0])
+
+
+class Process(subprocess.Popen[bytes]):
+    """A program of SYSTEMS for who would start it by Popen: without pipes, and with /dev/null for its stdin."""
+
+    def __init__(
+        self,
+        words: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        cwd: Path,
+        stdout: IO[bytes] | None = None,
+        stderr: IO[bytes],
+        start_new_session: bool = False,
+    ) -> None:
+        """*words* begin with the module; *stdout* is the one of this process where none is given."""
+        self.args = words
+        self.stdin = self.stdout = self.stderr = None
+        self.returncode: int | Any = None
+        module, *rest = words
+        with Path(os.devnull).open("rb") as nothing:
+            descriptors = [nothing.fileno(), 1 if stdout is None else stdout.fileno(), stderr.fileno()]
+            self._running = Running(rest, env, cwd, descriptors, module=module, leads_session=start_new_session)
+        self.pid = self._running.pid
+
+    def poll(self) -> int | None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return self.wait(0)
+        return None
+
+    def wait(self, timeout: float | None = None) -> int:
+        if self.returncode is None:
+            try:
+                self.returncode = self._running.end(timeout)
+            except TimeoutError:
+                raise subprocess.TimeoutExpired(self.args, timeout or 0) from None
+        return int(self.returncode)
+
+
+def program(
+    module: str,
+    words: Sequence[str],
+    cold: Sequence[str],
+    *,
+    env: Mapping[str, str],
+    cwd: Path,
+    stdout: IO[bytes] | None = None,
+    stderr: IO[bytes],
+    start_new_session: bool = False,
+) -> subprocess.Popen[bytes]:
+    """Start *module* with these words: warm, or by the command *cold* where an interpreter has to see *env* first."""
+    if is_usual(env):
+        return Process(
+            [module, *words], env=env, cwd=cwd, stdout=stdout, stderr=stderr, start_new_session=start_new_session
+        )
+    return subprocess.Popen(
+        [*cold, *words], env=env, stdin=subprocess.DEVNULL, cwd=cwd, stdout=stdout, stderr=stderr,
+        start_new_session=start_new_session,
+    )  # fmt: skip
+
+
+def is_usual(env: Mapping[str, str]) -> bool:
+    """Whether an interpreter would begin with it as the server did; the server may find more modules."""
+    from tests.support.commandline.cli import environment
+
+    (its, usual) = (_at_start(one) for one in (env, environment()))
+    paths, known = (set(filter(None, one.pop("PYTHONPATH", "").split(os.pathsep))) for one in (its, usual))
+    return its == usual and paths <= known
 
 
 def fits(words: Sequence[str | bytes], env: Mapping[str, str], stdin: bytes, usual: Mapping[str, str]) -> bool:
@@ -107,13 +213,13 @@ def _at_start(env: Mapping[str, str]) -> dict[str, str]:
 
 
 @functools.cache
-def _server(mutant: str | None) -> socket.socket:
-    """Start the server, with the *mutant* that is in force now; it ends when this process closes the socket."""
+def _server(mutant: str | None, imports: str) -> socket.socket:
+    """Start a server, with the *mutant* that is in force now; it ends when this process closes the socket."""
     del mutant
     from tests.support.commandline.cli import environment
 
     here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    command = [sys.executable, "-m", "tests.support.commandline.warm", str(there.fileno())]
+    command = [sys.executable, "-m", "tests.support.commandline.warm", imports, str(there.fileno())]
     with there:
         server = subprocess.Popen(
             command, env=environment(), cwd=ROOT, pass_fds=[there.fileno()], stdin=subprocess.DEVNULL
@@ -127,17 +233,21 @@ def _server(mutant: str | None) -> socket.socket:
     return here
 
 
-def main(number: int) -> None:
+def main(imports: str, number: int) -> None:
     """Serve until nobody can ask any more; what is forked goes on behind that."""
-    _import()
+    if imports == "ctl":
+        _import_ctl()
+    else:
+        for module, later in SYSTEMS.items():
+            for name in (module, *later):
+                importlib.import_module(name)
+    gc.freeze()
     with socket.socket(fileno=number) as asked:
         forked = _serve(asked)
     if forked is None:
         return
-    from pulse.cli.main import main as pulse
-
     _become(*forked)
-    sys.exit(pulse())
+    sys.exit(importlib.import_module(forked[0].module).main())
 
 
 def _serve(asked: socket.socket) -> tuple[Request, list[int]] | None:
@@ -182,6 +292,9 @@ def _become(request: Request, descriptors: list[int]) -> None:
     """Be an interpreter that was started so."""
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    if request.leads_session:
+        os.setsid()
+    os.setpriority(os.PRIO_PROCESS, 0, max(request.nice, os.getpriority(os.PRIO_PROCESS, 0)))
     for number, one in enumerate(descriptors):
         os.dup2(one, number)
     os.closerange(3, 256)
@@ -195,9 +308,10 @@ def _become(request: Request, descriptors: list[int]) -> None:
     sys.stderr = os.fdopen(2, "w", 1, "utf-8", "backslashreplace", closefd=False)
 
 
-def _import() -> None:
+def _import_ctl() -> None:
     import click
 
+    import pulse.cli.main  # noqa: F401 # pyright: ignore[reportUnusedImport] - it runs
     from pulse.cli.ctl import ctl
 
     def look(group: click.Group) -> None:
@@ -208,12 +322,11 @@ def _import() -> None:
                 look(command)
 
     look(ctl)
-    gc.freeze()
 
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        main(int(sys.argv[1]))
+        main(sys.argv[1], int(sys.argv[2]))
     except KeyboardInterrupt:  # of the server, or of what was forked and has not begun
         sys.exit(128 + signal.SIGINT)

@@ -15,12 +15,14 @@ from pathlib import Path
 
 import psutil
 
+from tests.support.commandline.warm import program
 from tests.support.servers.streams import JsonLines
 from tests.support.systems.peers import Body, Peer
 from tests.support.systems.system import short_directory
 from tests.support.waiting import is_alive, until
 
 PROGRAM = Path(__file__).with_name("supervisor_under_test.py")
+MODULE = "tests.support.systems.supervisor_under_test"
 ROOT = Path(__file__).parents[3]
 NAMES = ("watchdog", "pause", "scheduler", "dispatcher")
 SOON_S = 15.0  # for what takes milliseconds on a quiet machine
@@ -136,11 +138,15 @@ def supervisor(
             "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])), **(env or {}),
         }  # fmt: skip
         with errors.open("wb") as sink:
-            process = subprocess.Popen(
-                [*_handing(handed), sys.executable, str(PROGRAM), str(diary), json.dumps(children)], env=environment,
-                pass_fds=[sock.fileno() for sock in (handed or {}).values()], stdin=subprocess.DEVNULL,
-                stderr=subprocess.PIPE if pipes_log else sink, cwd=base,
-            )  # fmt: skip
+            words, cold = [str(diary), json.dumps(children)], [sys.executable, str(PROGRAM)]
+            if handed is None and not pipes_log:
+                process = program(MODULE, words, cold, env=environment, stderr=sink, cwd=base)
+            else:
+                process = subprocess.Popen(
+                    [*_handing(handed), *cold, *words], env=environment,
+                    pass_fds=[sock.fileno() for sock in (handed or {}).values()], stdin=subprocess.DEVNULL,
+                    stderr=subprocess.PIPE if pipes_log else sink, cwd=base,
+                )  # fmt: skip
         rig = Rig(process, runtime_dir, diary, errors)
         stack.callback(_bury, rig)
         yield rig

@@ -49,5 +49,9 @@ def run(words: Sequence[str]) -> int:
     return run_supervisor(config.load(os.environ), actors, pools)
 
 
+def main() -> int:
+    return saying_errors(functools.partial(run, sys.argv[1:]))
+
+
 if __name__ == "__main__":
-    sys.exit(saying_errors(functools.partial(run, sys.argv[1:])))
+    sys.exit(main())

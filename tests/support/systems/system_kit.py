@@ -20,6 +20,8 @@ import psutil
 import pulse
 from pulse.job import Job
 from tests.support.apps.system_app import LEDGER
+from tests.support.commandline import cli, warm
+from tests.support.commandline.warm import PULSE, program
 from tests.support.servers.streams import JsonLines
 from tests.support.systems import system
 from tests.support.systems.system import Body
@@ -113,9 +115,9 @@ class Whole(system.System):
         self._pools += 1
         errors = self.directory / f"pool-{self._pools}"
         with errors.open("wb") as sink:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "pulse.cli.main", "worker", app, *words], env={**self.env, **(env or {})},
-                stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, cwd=cwd,
+            process = program(
+                PULSE, ["worker", app, *words], [sys.executable, "-m", PULSE],
+                env={**self.env, **(env or {})}, stdout=sink, stderr=sink, cwd=cwd,
             )  # fmt: skip
         pool = Pool(process, errors)
         self._stack.callback(pool.bury)
@@ -143,7 +145,7 @@ class Whole(system.System):
         return Jobs(client)
 
     def command(self, *words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-        return run("pulse.cli.main", words, self.env, stdin=stdin)
+        return run(PULSE, words, self.env, stdin=stdin)
 
     # What its handlers wait for and write.
 
@@ -219,6 +221,10 @@ def run(
     cwd: Path = ROOT,
     within_s: float = END_S,
 ) -> subprocess.CompletedProcess[str]:
+    """Run a module of Python to its end; ``pulse ctl`` in a warm process, where that makes no difference."""
+    if module == PULSE and warm.fits(words, env, stdin.encode(), cli.environment()):
+        done = cli.run(words, env, stdin=stdin.encode(), cwd=cwd, within_s=within_s)
+        return subprocess.CompletedProcess(words, done.code, done.out, done.err)
     return subprocess.run(
         [sys.executable, "-m", module, *words], env=env, input=stdin, cwd=cwd, capture_output=True, text=True,
         timeout=within_s, check=False,

@@ -17,6 +17,7 @@ from typing import Any, Final
 import psutil
 
 from pulse.worker.pool.template import NAME
+from tests.support.commandline.warm import program
 from tests.support.servers.fake_server import FakeServer, Peer, job
 from tests.support.waiting import until
 
@@ -93,11 +94,11 @@ def worker(
 ) -> Iterator[WorkerProcess]:
     """A pool that serves the app of the tests, without spares; whatever happens, nothing of it is left."""
     stderr = server.directory / f"stderr-{time.monotonic_ns()}"
-    command = [sys.executable, "-m", "pulse.worker", app, "--socket", str(server.path), *options]
+    words, cold = [app, "--socket", str(server.path), *options], [sys.executable, "-m", "pulse.worker"]
     clean = {key: value for key, value in os.environ.items() if not key.startswith("PULSE_")}
     clean |= {"PULSE_SPARES": "0", **(env or {})}
     with stderr.open("wb") as file:
-        process = subprocess.Popen(command, cwd=cwd, env=clean, stderr=file, start_new_session=True)
+        process = program("pulse.worker.__main__", words, cold, env=clean, cwd=cwd, stderr=file, start_new_session=True)
     pool = WorkerProcess(process, stderr)
     family: list[psutil.Process] = []
     try:

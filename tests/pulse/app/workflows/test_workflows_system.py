@@ -31,7 +31,7 @@ WITHIN_S: Final = 60.0
 
 
 @app.handler("part")
-def part(number: int) -> dict[str, int]:
+async def part(number: int) -> dict[str, int]:
     if number < 0:
         raise pulse.Discard("no")
     return {"number": number}
