@@ -27,6 +27,7 @@ from pulse.common.dsn import as_url, hosts_of, redact_dsn
 from pulse.common.fair_queue import Turns
 from pulse.errors import ConfigError, StatementError, StatementTimeoutError, UnavailableError
 from pulse.security.schema_name import DEFAULT
+from pulse.store.connections.citus import stay_with_rows
 from pulse.store.connections.hosts import first_of
 from pulse.store.connections.session import Session
 from pulse.store.connections.usage import Usage
@@ -161,6 +162,8 @@ async def connect(
         try:
             if admit is not None:
                 await admit(connection, host.shown, writable=several)
+            if several:
+                await stay_with_rows(connection, host.shown)
         except BaseException:
             connection.terminate()
             raise

@@ -1,0 +1,163 @@
+"""A Citus cluster: a coordinator and two nodes on loopback, each a PostgreSQL of the copy that deploy/citus/build made."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import asyncpg
+
+from tests.failover.cluster import Program, free_ports
+from tests.support.servers.postgres import base_directory
+from tests.support.waiting import until
+
+if TYPE_CHECKING:
+    from asyncpg import Connection, Record
+
+GIVEN: Final = "PULSE_CITUS"  # the directory of the programs of a PostgreSQL that has Citus
+BOOT_S: Final = 30.0
+END_S: Final = 20.0
+_SETTINGS: Final = {
+    "shared_preload_libraries": "citus",
+    "listen_addresses": "127.0.0.1",
+    "wal_level": "logical",  # the rebalancer moves shards by it
+    "fsync": "off",
+    "max_connections": "200",
+    "shared_buffers": "64MB",
+    "max_worker_processes": "32",
+    "citus.enable_statistics_collection": "off",
+    "citus.node_conninfo": "sslmode=disable",
+    "citus.enable_unsafe_triggers": "on",
+    "citus.allow_nested_distributed_execution": "on",  # of the functions that triggers and statements call
+}
+
+
+def why_not() -> str | None:
+    """Why no cluster can be made here; None: it can."""
+    given = os.environ.get(GIVEN)
+    if given is None:
+        return f"{GIVEN} is not set: deploy/citus/build makes what it names"
+    if not (Path(given) / "postgres").exists():
+        return f"{GIVEN}={given} has no postgres"
+    return None if os.geteuid() == 0 else "only root can run PostgreSQL's nodes as another user"
+
+
+class Node:
+    """One PostgreSQL of the cluster."""
+
+    def __init__(self, directory: Path, name: str, port: int) -> None:
+        self.name, self.port = name, port
+        programs = Path(os.environ[GIVEN])
+        self._data = directory / name
+        options = {**_SETTINGS, "port": str(port), "unix_socket_directories": ""}
+        self._initdb = Program(
+            directory, f"{name}-initdb",
+            [str(programs / "initdb"), "-D", str(self._data), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-locale"],
+            {}, "KILL",
+        )  # fmt: skip
+        words = [str(programs / "postgres"), "-D", str(self._data)]
+        self._program = Program(
+            directory, name, [*words, *(f"--{key}={value}" for key, value in options.items())], {}, "INT"
+        )
+
+    def dsn(self, who: str = "postgres") -> str:
+        return f"postgresql://{who}@127.0.0.1:{self.port}/pulse"
+
+    def make(self) -> None:
+        self._initdb.start()
+        process = self._initdb.process
+        assert process is not None and process.wait(BOOT_S) == 0, self._initdb.log.read_text("utf-8", "replace")
+
+    def start(self) -> None:
+        self._program.start()
+        until(self._answers, f"{self.name} answers", BOOT_S)
+
+    def kill(self) -> None:
+        """SIGKILL of the postmaster; its backends follow."""
+        self._program.end(signal.SIGKILL)
+
+    def log(self) -> str:
+        return self._program.log.read_text("utf-8", "replace")
+
+    def _answers(self) -> bool:
+        words = [str(Path(os.environ[GIVEN]) / "pg_isready"), "-q", "-h", "127.0.0.1", "-p", str(self.port)]
+        return subprocess.run(words, check=False).returncode == 0
+
+
+class Cluster:
+    """The coordinator, which has the catalogue and no queue, and the nodes, which have the queues."""
+
+    def __init__(self, directory: Path) -> None:
+        ports = [*free_ports(), free_ports()[0]]
+        self.coordinator, *self.nodes = (
+            Node(directory, name, port) for name, port in zip(("coordinator", "one", "two"), ports, strict=True)
+        )
+
+    def start(self) -> None:
+        for node in (self.coordinator, *self.nodes):
+            node.make()
+            node.start()
+            asyncio.run(_create(node))
+        asyncio.run(self._join())
+
+    async def _join(self) -> None:
+        async with session(self.coordinator) as connection:
+            await connection.execute("SELECT citus_set_coordinator_host('127.0.0.1', $1)", self.coordinator.port)
+            for node in self.nodes:
+                await connection.execute("SELECT citus_add_node('127.0.0.1', $1)", node.port)
+
+    def close(self) -> None:
+        for node in (self.coordinator, *self.nodes):
+            node.kill()
+
+    async def home(self, schema: str) -> Node:
+        """The node that has a queue."""
+        async with session(self.coordinator) as connection:
+            port = await connection.fetchval(
+                "SELECT s.nodeport FROM citus_shards s JOIN pg_class c ON c.oid = s.table_name "
+                "WHERE c.relname = 'jobs' AND c.relnamespace = $1::regnamespace", schema
+            )
+        return next(node for node in self.nodes if node.port == port)
+
+    async def move(self, schema: str, to: Node) -> None:
+        """As its rebalancer does."""
+        async with session(self.coordinator) as connection:
+            await connection.execute("SELECT citus_schema_move($1::regnamespace, '127.0.0.1', $2)", schema, to.port)
+
+
+@contextlib.asynccontextmanager
+async def session(node: Node, database: str = "pulse") -> Iterator[Connection[Record]]:
+    connection = await asyncpg.connect(f"postgresql://postgres@127.0.0.1:{node.port}/{database}")
+    try:
+        yield connection
+    finally:
+        await connection.close(timeout=5)
+
+
+@contextlib.contextmanager
+def cluster() -> Iterator[Cluster]:
+    """A cluster that runs; nothing of it is left afterwards."""
+    directory = Path(tempfile.mkdtemp(prefix="pulse-citus-", dir=base_directory()))
+    directory.chmod(0o777)
+    made = Cluster(directory)
+    try:
+        made.start()
+        yield made
+    finally:
+        made.close()
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+async def _create(node: Node) -> None:
+    async with session(node, "postgres") as connection:
+        await connection.execute("CREATE DATABASE pulse")
+    async with session(node) as connection:
+        await connection.execute("CREATE EXTENSION citus")
