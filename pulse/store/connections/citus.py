@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from pulse.errors import ConfigError, UnavailableError
+from pulse.errors import UnavailableError
 from pulse.store.connections import citus_layout
 from pulse.store.connections.session import schema_in
 from pulse.store.statements import STATEMENTS, parse, schema_sql, texts
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 CITUS: Final = parse(*texts("connections", "citus.sql"))
 (_GUARD,) = texts("connections", "citus_guard.sql")
-_LOCK_TIMEOUT: Final = "5s"
+LOCK_TIMEOUT: Final = "5s"
 
 
 async def stay_with_rows(connection: Session, shown: str) -> None:
@@ -42,7 +42,7 @@ async def stay_with_rows(connection: Session, shown: str) -> None:
 async def _attach(connection: Session) -> None:
     """Make the views and functions of rows that this node has."""
     async with connection.transaction():
-        await connection.execute(STATEMENTS["schema_limits"].sql, _LOCK_TIMEOUT)
+        await connection.execute(STATEMENTS["schema_limits"].sql, LOCK_TIMEOUT)
         await connection.execute(STATEMENTS["schema_lock"].sql)
         if (await connection.fetchrow(CITUS["home_of_rows"].sql))["is_attached"]:
             return  # another connection did it meanwhile
@@ -51,31 +51,3 @@ async def _attach(connection: Session) -> None:
         await connection.execute(_GUARD)
         for command in citus_layout.for_home(schema_sql(), shards):
             await connection.execute(command)
-
-
-async def distribute(connection: Session) -> bool:
-    """
-    Make the tables of the queue, for Citus to keep; without an effect if they are there.
-
-    Args:
-        connection: To the coordinator, as the role that will own them.
-
-    Returns:
-        Whether they were made.
-
-    Raises:
-        ConfigError: The queue is there, and Citus does not keep it.
-    """
-    async with connection.transaction():
-        await connection.execute(STATEMENTS["schema_limits"].sql, _LOCK_TIMEOUT)
-        await connection.execute(STATEMENTS["schema_lock"].sql)
-        if await connection.fetchval(CITUS["distributed"].sql):
-            return False
-        if await connection.fetchval(STATEMENTS["schema_is_there"].sql):
-            raise ConfigError(f"the schema {schema_in(connection)} is a queue on this node alone: --citus makes new ones")
-        for command in citus_layout.for_all_nodes(schema_sql()):
-            await connection.execute(command)
-        await connection.execute(CITUS["keep_together"].sql)
-        for command in citus_layout.rows(schema_sql()):
-            await connection.execute(command)
-    return True

@@ -71,7 +71,7 @@ def for_home(sql: str, shards: Mapping[str, int]) -> Iterator[str]:
 def _view(command: str, table: str, shard: int) -> Iterator[str]:
     """The view of a table, with what a view lacks: its oid, and defaults for columns that count."""
     name = f"pulse_rows.{table}_{shard}"
-    yield f"CREATE VIEW pulse.{table} AS SELECT *, '{name}'::regclass::oid AS tableoid FROM {name}"
+    yield f"CREATE VIEW pulse.{table} AS SELECT *, to_regclass('pulse.{table}')::oid AS tableoid FROM {name}"
     for identity in _IDENTITY.finditer(command):
         column, counter = identity["column"], f"pulse.{table}_{identity['column']}"
         yield f"CREATE SEQUENCE IF NOT EXISTS {counter}"
