@@ -9,12 +9,13 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import asyncpg
 
+from pulse.security.schema_name import derived
 from tests.failover.cluster import Program, free_ports
 from tests.support.servers.postgres import base_directory
 from tests.support.waiting import until
@@ -35,9 +36,12 @@ _SETTINGS: Final = {
     "max_worker_processes": "32",
     "citus.enable_statistics_collection": "off",
     "citus.node_conninfo": "sslmode=disable",
-    "citus.enable_unsafe_triggers": "on",
-    "citus.allow_nested_distributed_execution": "on",  # of the functions that triggers and statements call
+    "citus.enable_unsafe_triggers": "on",  # for the comparison alone: the tables of pulse's queues have none that Citus knows
 }
+_PLACE: Final = """
+    SELECT s.nodeport FROM citus_shards s JOIN pg_class c ON c.oid = s.table_name
+    WHERE c.relname = 'jobs' AND c.relnamespace = $1::text::regnamespace"""
+_MOVE: Final = "SELECT citus_schema_move($1::text::regnamespace, '127.0.0.1', $2, $3::text::citus.shard_transfer_mode)"
 
 
 def why_not() -> str | None:
@@ -67,9 +71,6 @@ class Node:
         self._program = Program(
             directory, name, [*words, *(f"--{key}={value}" for key, value in options.items())], {}, "INT"
         )
-
-    def dsn(self, who: str = "postgres") -> str:
-        return f"postgresql://{who}@127.0.0.1:{self.port}/pulse"
 
     def make(self) -> None:
         self._initdb.start()
@@ -118,24 +119,30 @@ class Cluster:
         for node in (self.coordinator, *self.nodes):
             node.kill()
 
-    async def home(self, schema: str) -> Node:
-        """The node that has a queue."""
-        async with session(self.coordinator) as connection:
-            port = await connection.fetchval(
-                "SELECT s.nodeport FROM citus_shards s JOIN pg_class c ON c.oid = s.table_name "
-                "WHERE c.relname = 'jobs' AND c.relnamespace = $1::regnamespace", schema
-            )
-        return next(node for node in self.nodes if node.port == port)
+    def dsn(self, *first: Node) -> str:
+        """All nodes; those that are asked first."""
+        others = [node for node in (self.coordinator, *self.nodes) if node not in first]
+        hosts = ",".join(f"127.0.0.1:{node.port}" for node in (*first, *others))
+        return f"postgresql://postgres@{hosts}/pulse"
 
-    async def move(self, schema: str, to: Node) -> None:
-        """As its rebalancer does."""
+    async def home(self, schema: str) -> tuple[Node, Node]:
+        """The node that has the rows of a queue, and the one that has not."""
         async with session(self.coordinator) as connection:
-            await connection.execute("SELECT citus_schema_move($1::regnamespace, '127.0.0.1', $2)", schema, to.port)
+            port = await connection.fetchval(_PLACE, derived("pulse_rows", schema))
+        one, two = self.nodes
+        return (one, two) if port == one.port else (two, one)
+
+    async def move(self, schema: str, mode: str = "force_logical") -> None:
+        """Move a queue to the other node, as the rebalancer does."""
+        _, other = await self.home(schema)
+        async with session(self.coordinator) as connection:
+            await connection.execute(_MOVE, derived("pulse_rows", schema), other.port, mode)
 
 
 @contextlib.asynccontextmanager
-async def session(node: Node, database: str = "pulse") -> Iterator[Connection[Record]]:
-    connection = await asyncpg.connect(f"postgresql://postgres@127.0.0.1:{node.port}/{database}")
+async def session(node: Node, database: str = "pulse", **options: Any) -> AsyncIterator[Connection[Record]]:
+    dsn = f"postgresql://postgres@127.0.0.1:{node.port}/{database}"
+    connection: Connection[Record] = await asyncpg.connect(dsn, **options)
     try:
         yield connection
     finally:

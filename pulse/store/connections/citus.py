@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 CITUS: Final = parse(*texts("connections", "citus.sql"))
 (_GUARD,) = texts("connections", "citus_guard.sql")
+KEPT_BY_CITUS: Final = "Citus keeps the tables, and each host is a cluster of its own"
 LOCK_TIMEOUT: Final = "5s"
 
 
@@ -42,6 +43,7 @@ async def stay_with_rows(connection: Session, shown: str) -> None:
 async def _attach(connection: Session) -> None:
     """Make the views and functions of rows that this node has."""
     async with connection.transaction():
+        await connection.execute(CITUS["write"].sql)
         await connection.execute(STATEMENTS["schema_limits"].sql, LOCK_TIMEOUT)
         await connection.execute(STATEMENTS["schema_lock"].sql)
         if (await connection.fetchrow(CITUS["home_of_rows"].sql))["is_attached"]:

@@ -29,6 +29,11 @@ WHERE c.relnamespace = 'pulse_rows'::regnamespace ORDER BY c.relname;
 SELECT g.groupid = 0 AS is_coordinator FROM pg_dist_local_group g;
 
 
+-- name: write :exec
+-- What:    this transaction may write, whatever the session is for.   Args: none.   Guard: none: this transaction only.   Returns: nothing.
+SET TRANSACTION READ WRITE;
+
+
 -- name: keep_local :exec
 -- What:    what this transaction creates is for this node alone.   Args: none.   Guard: none: this transaction only.   Returns: nothing.
 SET LOCAL citus.enable_ddl_propagation = off;
