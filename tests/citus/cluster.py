@@ -1,4 +1,4 @@
-"""A Citus cluster: a coordinator and two nodes on loopback, each a PostgreSQL of the copy that deploy/citus/build made."""
+"""A cluster of Citus: a coordinator and two nodes on loopback, of the PostgreSQL that deploy/citus/build has made."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _SETTINGS: Final = {
     "max_worker_processes": "32",
     "citus.enable_statistics_collection": "off",
     "citus.node_conninfo": "sslmode=disable",
-    "citus.enable_unsafe_triggers": "on",  # for the comparison alone: the tables of pulse's queues have none that Citus knows
+    "citus.enable_unsafe_triggers": "on",  # for the comparison alone: Citus knows no triggers of a queue
 }
 _PLACE: Final = """
     SELECT s.nodeport FROM citus_shards s JOIN pg_class c ON c.oid = s.table_name
@@ -64,7 +64,7 @@ class Node:
         options = {**_SETTINGS, "port": str(port), "unix_socket_directories": ""}
         self._initdb = Program(
             directory, f"{name}-initdb",
-            [str(programs / "initdb"), "-D", str(self._data), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-locale"],
+            [str(programs / "initdb"), "-D", str(self._data), "-U", "postgres", "-A", "trust", "--no-locale", "-EUTF8"],
             {}, "KILL",
         )  # fmt: skip
         words = [str(programs / "postgres"), "-D", str(self._data)]
@@ -75,7 +75,8 @@ class Node:
     def make(self) -> None:
         self._initdb.start()
         process = self._initdb.process
-        assert process is not None and process.wait(BOOT_S) == 0, self._initdb.log.read_text("utf-8", "replace")
+        assert process is not None
+        assert process.wait(BOOT_S) == 0, self._initdb.log.read_text("utf-8", "replace")
 
     def start(self) -> None:
         self._program.start()
@@ -121,9 +122,7 @@ class Cluster:
 
     def dsn(self, *first: Node) -> str:
         """All nodes; those that are asked first."""
-        others = [node for node in (self.coordinator, *self.nodes) if node not in first]
-        hosts = ",".join(f"127.0.0.1:{node.port}" for node in (*first, *others))
-        return f"postgresql://postgres@{hosts}/pulse"
+        return dsn_of(*first, *(node for node in (self.coordinator, *self.nodes) if node not in first))
 
     async def home(self, schema: str) -> tuple[Node, Node]:
         """The node that has the rows of a queue, and the one that has not."""
@@ -139,10 +138,14 @@ class Cluster:
             await connection.execute(_MOVE, derived("pulse_rows", schema), other.port, mode)
 
 
+def dsn_of(*nodes: Node, database: str = "pulse") -> str:
+    hosts = ",".join(f"127.0.0.1:{node.port}" for node in nodes)
+    return f"postgresql://postgres@{hosts}/{database}"
+
+
 @contextlib.asynccontextmanager
 async def session(node: Node, database: str = "pulse", **options: Any) -> AsyncIterator[Connection[Record]]:
-    dsn = f"postgresql://postgres@127.0.0.1:{node.port}/{database}"
-    connection: Connection[Record] = await asyncpg.connect(dsn, **options)
+    connection: Connection[Record] = await asyncpg.connect(dsn_of(node, database=database), **options)
     try:
         yield connection
     finally:

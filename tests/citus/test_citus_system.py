@@ -6,27 +6,25 @@ import asyncio
 import contextlib
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator
 from typing import TYPE_CHECKING, Final
 
 import asyncpg
 import pytest
 
 from pulse.errors import ConfigError, UnavailableError
-from pulse.security.schema_name import derived
-from pulse.store.connections.citus_install import distribute
-from pulse.store.connections.citus_layout import commands
+from pulse.store.connections.citus_installation import distribute
+from pulse.store.connections.citus_schema import commands
 from pulse.store.connections.pool import HOT_SETTINGS, Target, connect
 from pulse.store.connections.rendering import rendered
 from pulse.store.statements import STATEMENTS, schema_sql
-from tests.citus.cluster import Cluster, Node, cluster, session, why_not
+from tests.citus.cluster import Cluster, Node, cluster, dsn_of, session, why_not
+from tests.support.checking.planning import refused
 from tests.support.systems.epoch_kit import SETTINGS, Load, is_sound, more, starts
 from tests.support.systems.system_kit import Whole, place
 from tests.support.waiting import until, until_blocked
 
 if TYPE_CHECKING:
-    from asyncpg import Connection, Record
-
     from pulse.store.connections.session import Session
 
 pytestmark = [
@@ -45,24 +43,8 @@ def nodes() -> Iterator[Cluster]:
         yield made
 
 
-async def _refused(connection: Connection[Record], schema: str) -> Mapping[str, str]:
-    """The statements of the store that cannot be planned, and why."""
-    why = dict[str, str]()
-    for name, statement in STATEMENTS.items():
-        try:
-            async with connection.transaction():
-                await connection.execute(f"PREPARE one AS {rendered(statement.sql, schema)}")
-                asked = "SELECT cardinality(parameter_types) FROM pg_prepared_statements WHERE name = 'one'"
-                nulls = ", ".join(["NULL"] * await connection.fetchval(asked))
-                await connection.execute("EXPLAIN EXECUTE one" + (f"({nulls})" if nulls else ""))
-        except asyncpg.PostgresError as error:
-            why[name] = str(error.args[0])
-        await connection.execute("DEALLOCATE ALL")
-    return why
-
-
 @contextlib.asynccontextmanager
-async def _queue(nodes: Cluster, schema: str) -> Iterator[Session]:
+async def _queue(nodes: Cluster, schema: str) -> AsyncIterator[Session]:
     """A session of a new queue, on the node that has its rows."""
     target = Target(nodes.dsn(), "tests", schema)
     assert await distribute(target)
@@ -80,7 +62,7 @@ async def test_the_planner_of_citus_refuses_what_pulse_needs(nodes: Cluster) -> 
         await connection.execute("SET citus.enable_schema_based_sharding = on")
         for command in commands(schema_sql()):
             await connection.execute(rendered(command, "whole"))
-        why = await _refused(connection, "whole")
+        why = await refused(connection, "whole")
         await connection.execute("DROP SCHEMA whole CASCADE")
     assert len(why) > len(STATEMENTS) / 5
     assert "VOLATILE" in why["complete_jobs"], why
@@ -90,7 +72,7 @@ async def test_the_planner_of_citus_refuses_what_pulse_needs(nodes: Cluster) -> 
 
 async def test_postgresql_plans_the_statements_where_the_rows_are(nodes: Cluster) -> None:
     async with _queue(nodes, "planned") as connection:
-        assert (await _refused(connection, "planned")).keys() == NEEDS_A_TABLE
+        assert (await refused(connection, "planned")).keys() == NEEDS_A_TABLE
 
 
 async def test_a_node_without_the_rows_is_not_used(nodes: Cluster) -> None:
@@ -98,7 +80,10 @@ async def test_a_node_without_the_rows_is_not_used(nodes: Cluster) -> None:
         home, other = await nodes.home("placed")
     for node in (other, nodes.coordinator):
         with pytest.raises(UnavailableError, match=f"Citus has it on 127.0.0.1:{home.port}"):
-            await connect(Target(f"{nodes.dsn(node).split(',')[0]},127.0.0.1:{nodes.coordinator.port}/pulse", "tests", "placed"), {})
+            await connect(
+                Target(f"{nodes.dsn(node).split(',')[0]},127.0.0.1:{nodes.coordinator.port}/pulse", "tests", "placed"),
+                {},
+            )
 
 
 async def test_a_queue_of_one_node_is_not_distributed(nodes: Cluster) -> None:
@@ -110,13 +95,12 @@ async def test_a_queue_of_one_node_is_not_distributed(nodes: Cluster) -> None:
 
 
 async def test_no_node_but_the_coordinator_makes_tables(nodes: Cluster) -> None:
-    only = f"postgresql://postgres@127.0.0.1:{nodes.nodes[0].port}/pulse"
     with pytest.raises(UnavailableError, match="through the coordinator"):
-        await distribute(Target(only, "tests", "nowhere"))
+        await distribute(Target(dsn_of(*nodes.nodes), "tests", "nowhere"))
 
 
 async def test_without_citus_there_is_one_error(nodes: Cluster) -> None:
-    bare = f"postgresql://postgres@127.0.0.1:{nodes.nodes[0].port}/postgres"
+    bare = dsn_of(nodes.coordinator, database="postgres")
     with pytest.raises(ConfigError, match="has no extension citus"):
         await distribute(Target(bare, "tests", "nowhere"))
 
@@ -194,7 +178,26 @@ def test_queues_are_moved_and_nodes_die_while_jobs_run(nodes: Cluster) -> None:
 
 
 def test_what_people_do_works(nodes: Cluster) -> None:
-    """A retry, a cancel, a schedule, a workflow, limits, and what the commands say."""
     with _system(nodes, "people", nodes.coordinator) as whole:
-        checks = json.loads(_told(whole, "check", "--json"))
-        assert checks is not None
+        whole.pool("--processes", "1")
+        jobs = whole.jobs()
+        done = jobs.submit("nap", {"seconds": 0}, unique="k")
+        child = jobs.submit("nap", {"seconds": 0}, after=[done])
+        assert jobs.wait(child).attempts == 1
+        late = jobs.submit("nap", {"seconds": 0}, delay_s=60.0)
+        for words in (
+            ("jobs", "why", str(late)), ("jobs", "cancel", str(late)), ("jobs", "retry", str(late)),
+            ("dispatch", "pause", "--reason", "a test"), ("dispatch", "resume"),
+            ("schedules", "create", "nap", "--every", "1s", "--args", '{"seconds": 0}'),
+            ("jobs", "list", "--status", "COMPLETED"), ("audit",),
+        ):  # fmt: skip
+            _told(whole, "ctl", *words)
+        jobs.wait(late)
+        until(lambda: len(starts(whole)) > 4, "the schedule fires")
+        states = {one["name"]: one["state"] for one in json.loads(_told(whole, "check", "--json"))["checks"]}
+        assert states.pop("guards") == "skipped"
+        assert set(states.values()) == {"ok"}, states
+        checks = json.loads(whole.command("doctor", "--json").stdout)["checks"]
+        bad = {one["name"]: one["text"] for one in checks if one["state"] not in {"ok", "skipped"}}
+        assert bad.keys() == {"settings"}, bad  # fsync is off
+        assert {"clusters", "indexes"} <= {one["name"] for one in checks if one["state"] == "skipped"}

@@ -55,7 +55,9 @@ if TYPE_CHECKING:
 )
 @click.option("--plan", "only_plan", is_flag=True, help="Only say what an upgrade will do, and what is done of it.")
 @click.option("--json", "as_json", is_flag=True, help="With --plan: print it as one JSON document.")
-@click.option("--citus", "on_citus", is_flag=True, help="Let Citus keep a new queue; --dsn names its coordinator and nodes.")
+@click.option(
+    "--citus", "on_citus", is_flag=True, help="Let Citus keep a new queue; --dsn names its coordinator and nodes."
+)
 def migrate(
     config: Path | None,
     prefix: str,
@@ -159,7 +161,7 @@ async def _migrate(target: Target, prefix: str | None) -> list[str]:
 
 
 async def _distribute(target: Target) -> str:
-    from pulse.store.connections.citus_install import distribute
+    from pulse.store.connections.citus_installation import distribute
 
     try:
         made = await distribute(target)

@@ -249,10 +249,12 @@ class FindingStore:
         self.schema = quoted(schema)
 
     async def ask(self, question: str) -> list[Mapping[str, Any]] | None:
-        """The rows of one of ``QUESTIONS``; None: the database is away, or took too long."""
+        """The rows of one of ``QUESTIONS``; None: the database is away, took too long, or has nothing to tell."""
         before_s = time.time()
         try:
             async with self._pool.connection(deadline_s=FINDING_S) as connection:
+                if question in _OF_ONE_SERVER and await connection.fetchval(CITUS["distributed"].sql):
+                    return None
                 rows: list[Mapping[str, Any]] = [dict(row) for row in await connection.fetch(QUESTIONS[question].sql)]
         except UnavailableError:
             return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from pulse.errors import UnavailableError
-from pulse.store.connections import citus_layout
+from pulse.store.connections import citus_schema
 from pulse.store.connections.session import schema_in
 from pulse.store.statements import STATEMENTS, parse, schema_sql, texts
 
@@ -20,7 +20,7 @@ LOCK_TIMEOUT: Final = "5s"
 
 async def stay_with_rows(connection: Session, shown: str) -> None:
     """
-    Look whether this node has the rows of the queue, if Citus keeps them; make the views of rows that have just arrived.
+    Look whether this node has the rows of the queue, if Citus keeps them; rows that have just arrived get their views.
 
     Args:
         connection: A new one.
@@ -36,6 +36,7 @@ async def stay_with_rows(connection: Session, shown: str) -> None:
         where = "no node" if home is None else home["node"]
         message = f"the queue {schema_in(connection)} is not on {shown}: Citus has it on {where}"
         raise UnavailableError(message)
+    await connection.execute(CITUS["show_shards"].sql)
     if not home["is_attached"]:
         await _attach(connection)
 
@@ -51,5 +52,5 @@ async def _attach(connection: Session) -> None:
         await connection.execute(CITUS["keep_local"].sql)
         shards = {row["name"]: row["shard"] for row in await connection.fetch(CITUS["shards"].sql)}
         await connection.execute(_GUARD)
-        for command in citus_layout.for_home(schema_sql(), shards):
+        for command in citus_schema.for_home(schema_sql(), shards):
             await connection.execute(command)

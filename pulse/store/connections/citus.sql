@@ -9,7 +9,7 @@ SELECT to_regclass('pulse_rows.jobs') IS NOT NULL AS is_distributed;
 
 -- name: home_of_rows :one
 -- What:    which node has the rows of this queue.
--- Args:    none.   Guard: none: reads. All its tables are on one node, so that of the jobs says it.
+-- Args:    none.   Guard: none: reads. All its tables are on one node, so the jobs show it.
 -- Returns: node, is_here, and is_attached: its views are here.
 SELECT n.nodename || ':' || n.nodeport AS node, p.groupid = g.groupid AS is_here, to_regclass('pulse.jobs') IS NOT NULL AS is_attached
 FROM pg_dist_shard s JOIN pg_dist_placement p ON p.shardid = s.shardid
@@ -21,6 +21,12 @@ WHERE s.logicalrelid = 'pulse_rows.jobs'::regclass;
 -- What:    the tables of this queue.   Args: none.   Guard: none: reads.   Returns: name, and the number at the end of its shard's name.
 SELECT c.relname::text AS name, s.shardid AS shard FROM pg_dist_shard s JOIN pg_class c ON c.oid = s.logicalrelid
 WHERE c.relnamespace = 'pulse_rows'::regnamespace ORDER BY c.relname;
+
+
+-- name: show_shards :exec
+-- What:    this session sees shards in the catalogue: hiding them takes a second where drivers look for a type.
+-- Args:    none.   Guard: none: this session only.   Returns: nothing.
+SET citus.override_table_visibility = off;
 
 
 -- name: is_coordinator :one

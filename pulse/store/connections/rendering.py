@@ -9,7 +9,7 @@ nothing is rendered, so the server sees the files as they are. The rules, outsid
   ``'pulse'::regnamespace``, it is quoted.
 * ``'pulse.jobs'`` is the name of something in the schema, parsed too; but ``'pulse.notify'`` and others are settings of
   the session, which all schemas share.
-* Channels of NOTIFY, the schema of the audit and that of the rows of a distributed queue (``'pulse_work'``,
+* Channels of NOTIFY, the schema of the audit, and the schema of the rows on Citus (``'pulse_work'``,
   ``pulse_audit``, ``pulse_rows``) are derived names.
 * A text that begins with CREATE is SQL again, for EXECUTE.
 * Every other text stays as it is.

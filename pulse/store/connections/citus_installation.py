@@ -10,7 +10,7 @@ import msgspec
 from pulse.common.dsn import hosts_of
 from pulse.errors import ConfigError, UnavailableError
 from pulse.security.schema_name import quoted
-from pulse.store.connections import citus_layout
+from pulse.store.connections import citus_schema
 from pulse.store.connections.citus import CITUS, LOCK_TIMEOUT
 from pulse.store.connections.pool import Target, connect
 from pulse.store.statements import STATEMENTS, schema_sql
@@ -56,7 +56,9 @@ async def _is_coordinator(connection: Session, shown: str) -> bool:
     try:
         return bool(await connection.fetchval(CITUS["is_coordinator"].sql))
     except asyncpg.UndefinedTableError as error:
-        raise ConfigError(f"the database {shown} has no extension citus: it is made by CREATE EXTENSION citus") from error
+        raise ConfigError(
+            f"the database {shown} has no extension citus: it is made by CREATE EXTENSION citus"
+        ) from error
 
 
 async def _make(connection: Session) -> bool:
@@ -67,10 +69,12 @@ async def _make(connection: Session) -> bool:
             return False
         if await connection.fetchval(STATEMENTS["schema_is_there"].sql):
             name = quoted(connection.schema)
-            raise ConfigError(f"the schema {name} is a queue of this node alone; --citus makes a new one: set PULSE_SCHEMA")
-        for command in citus_layout.for_all_nodes(schema_sql()):
+            raise ConfigError(
+                f"the schema {name} is a queue of this node alone; --citus makes a new one: set PULSE_SCHEMA"
+            )
+        for command in citus_schema.for_all_nodes(schema_sql()):
             await connection.execute(command)
         await connection.execute(CITUS["keep_together"].sql)
-        for command in citus_layout.rows(schema_sql()):
+        for command in citus_schema.rows(schema_sql()):
             await connection.execute(command)
     return True

@@ -1,10 +1,9 @@
 """
 Divides schema.sql among the nodes of Citus; pure.
 
-Citus plans no statement that calls ``clock_timestamp()`` in an UPDATE, and much else that pulse needs. So its planner sees
-none of them: the tables are distributed as a schema of their own (``pulse_rows``), which Citus places on a node and moves,
-and on that node the schema of the queue has views of them and all functions. Statements go to these views, which PostgreSQL
-itself plans.
+Citus plans no UPDATE that calls ``clock_timestamp()``, nor much else that pulse needs. So its planner sees none of it.
+Citus gets the tables, in a schema of their own (``pulse_rows``), places that on a node and moves it. On that node the
+schema of the queue has views of the tables, and all functions. PostgreSQL itself plans statements on these views.
 """
 
 from __future__ import annotations
@@ -23,9 +22,16 @@ _TABLE: Final = re.compile(r"CREATE TABLE pulse\.(?P<table>\w+)")
 _OF_ROWS: Final = ("CREATE TABLE", "CREATE INDEX", "CREATE UNIQUE INDEX", "INSERT INTO")
 _TRIGGERS: Final = ("CREATE TRIGGER", "CREATE CONSTRAINT TRIGGER")
 # Types, and the function of a generated column: tables of all nodes refer to them.
-_OF_ALL: Final = ("CREATE SCHEMA", "COMMENT ON SCHEMA", "CREATE TYPE", "CREATE DOMAIN", "CREATE FUNCTION pulse.jittered(")
+_OF_ALL: Final = (
+    "CREATE SCHEMA",
+    "COMMENT ON SCHEMA",
+    "CREATE TYPE",
+    "CREATE DOMAIN",
+    "CREATE FUNCTION pulse.jittered(",
+)
 _NOT_A_TABLE: Final = r"(?!job_|jittered\()"
-_IDENTITY: Final = re.compile(r"^ +(?P<column>\w+) +bigint GENERATED \w+(?: BY DEFAULT)? AS IDENTITY", re.MULTILINE)
+_KNOWN_BY_OID: Final = "witnesses"  # a copy of the table is another place
+_IDENTITY: Final = re.compile(r"^ +(?P<column>\w+) +bigint GENERATED (?:ALWAYS|BY DEFAULT) AS IDENTITY", re.MULTILINE)
 
 
 def commands(sql: str) -> Iterator[str]:
@@ -69,13 +75,14 @@ def for_home(sql: str, shards: Mapping[str, int]) -> Iterator[str]:
 
 
 def _view(command: str, table: str, shard: int) -> Iterator[str]:
-    """The view of a table, with what a view lacks: its oid, and defaults for columns that count."""
+    """The view of a table, with what a view lacks: defaults for columns that count, and its oid."""
     name = f"pulse_rows.{table}_{shard}"
-    yield f"CREATE VIEW pulse.{table} AS SELECT *, to_regclass('pulse.{table}')::oid AS tableoid FROM {name}"
+    oid = f", to_regclass('pulse.{table}')::oid AS tableoid" if table == _KNOWN_BY_OID else ""
+    yield f"CREATE VIEW pulse.{table} AS SELECT *{oid} FROM {name}"  # noqa: S608 - names of schema.sql
     for identity in _IDENTITY.finditer(command):
         column, counter = identity["column"], f"pulse.{table}_{identity['column']}"
         yield f"CREATE SEQUENCE IF NOT EXISTS {counter}"
-        yield f"SELECT setval('{counter}', (SELECT coalesce(max({column}), 0) + 1 FROM {name}))"
+        yield f"SELECT setval('{counter}', (SELECT coalesce(max({column}), 0) + 1 FROM {name}), false)"  # noqa: S608
         yield f"ALTER VIEW pulse.{table} ALTER COLUMN {column} SET DEFAULT nextval('{counter}')"
     yield (
         f"CREATE TRIGGER a_stay_with_rows BEFORE INSERT OR UPDATE OR DELETE ON {name} "
