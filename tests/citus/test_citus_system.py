@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Final
 import asyncpg
 import pytest
 
-from pulse.errors import ConfigError, UnavailableError
+from pulse.errors import ConfigError, SchemaError, UnavailableError
+from pulse.store.admin.schema import ensure_schema
 from pulse.store.connections.citus_installation import distribute
 from pulse.store.connections.citus_schema import commands
 from pulse.store.connections.pool import HOT_SETTINGS, Target, connect
@@ -84,6 +85,15 @@ async def test_a_node_without_the_rows_is_not_used(nodes: Cluster) -> None:
                 Target(f"{nodes.dsn(node).split(',')[0]},127.0.0.1:{nodes.coordinator.port}/pulse", "tests", "placed"),
                 {},
             )
+
+
+async def test_nothing_is_installed_beside_the_rows_of_another_node(nodes: Cluster) -> None:
+    async with _queue(nodes, "beside"):
+        _, other = await nodes.home("beside")
+    lone = await connect(Target(dsn_of(other), "tests", "beside"), {})
+    with pytest.raises(SchemaError, match='Citus keeps the queue "beside", on another node'):
+        await ensure_schema(lone)
+    lone.terminate()
 
 
 async def test_a_queue_of_one_node_is_not_distributed(nodes: Cluster) -> None:
