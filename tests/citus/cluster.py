@@ -36,7 +36,7 @@ _SETTINGS: Final = {
     "max_worker_processes": "32",
     "citus.enable_statistics_collection": "off",
     "citus.node_conninfo": "sslmode=disable",
-    "citus.enable_unsafe_triggers": "on",  # for the comparison alone: Citus knows no triggers of a queue
+    "citus.enable_unsafe_triggers": "on",  # for the comparison alone: a queue on Citus does not need it
 }
 _PLACE: Final = """
     SELECT s.nodeport FROM citus_shards s JOIN pg_class c ON c.oid = s.table_name

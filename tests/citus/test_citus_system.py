@@ -6,24 +6,29 @@ import asyncio
 import contextlib
 import json
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sized
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import asyncpg
 import pytest
 
+from pulse.common.ids import uuid7
 from pulse.errors import ConfigError, SchemaError, UnavailableError
+from pulse.protocol import SubmittedJob
 from pulse.store.admin.schema import ensure_schema
 from pulse.store.connections.citus_installation import distribute
 from pulse.store.connections.citus_schema import commands
 from pulse.store.connections.pool import HOT_SETTINGS, Target, connect
 from pulse.store.connections.rendering import rendered
 from pulse.store.statements import STATEMENTS, schema_sql
+from pulse.store.store import Store
+from pulse_actors.runtime.pg_listen import LOOK_S, listen
 from tests.citus.cluster import Cluster, Node, cluster, dsn_of, session, why_not
 from tests.support.checking.planning import refused
 from tests.support.systems.epoch_kit import SETTINGS, Load, is_sound, more, starts
 from tests.support.systems.system_kit import Whole, place
-from tests.support.waiting import until, until_blocked
+from tests.support.waiting import until, until_async, until_blocked
 
 if TYPE_CHECKING:
     from pulse.store.connections.session import Session
@@ -135,6 +140,44 @@ async def test_a_write_is_moved_too_or_refused(nodes: Cluster, mode: str) -> Non
     await late.execute(_SUBMIT)
     assert await late.fetchval("SELECT count(*) FROM pulse.jobs") == 2
     late.terminate()
+
+
+async def test_the_pools_of_a_process_leave_the_old_node_together(nodes: Cluster) -> None:
+    """What one pool is refused, another one does not read from tables that Citus will drop."""
+    async with _queue(nodes, "left"):
+        store = Store(Target(nodes.dsn(), "tests", "left"))
+        count = "SELECT count(*) FROM pulse.jobs"
+        async with store.query.connection() as reading, store.hot.connection() as writing:
+            assert await reading.fetchval(count) == 0
+            assert await writing.fetchval(count) == 0
+        await nodes.move("left")
+        with pytest.raises(UnavailableError, match="moved"):
+            await store.submit([SubmittedJob("nap", id=uuid7().bytes)])
+        await store.submit([SubmittedJob("nap", id=uuid7().bytes)])
+        async with store.query.connection() as reading:
+            assert await reading.fetchval(count) == 1
+        store.close()
+
+
+async def test_notifications_come_from_the_node_that_has_the_rows(nodes: Cluster) -> None:
+    target = Target(nodes.dsn(), "tests", "heard")
+    heard, began = list[str](), list[float]()
+    async with _queue(nodes, "heard"):
+        listening = asyncio.create_task(
+            listen(target, {"pulse_work": heard.append}, lambda: began.append(time.monotonic()))
+        )
+        for times in (1, 2):
+            await until_async(partial(_has, began, times), "it listens", 2 * LOOK_S)
+            home = await connect(target, {})
+            await home.execute(_SUBMIT)
+            home.terminate()
+            await until_async(partial(_has, heard, times), "the submit is heard")
+            await nodes.move("heard")
+        listening.cancel()
+
+
+def _has(found: Sized, count: int) -> bool:
+    return len(found) == count
 
 
 @contextlib.contextmanager

@@ -36,6 +36,7 @@ async def stay_with_rows(connection: Session, shown: str) -> None:
         where = "no node" if home is None else home["node"]
         message = f"the queue {schema_in(connection)} is not on {shown}: Citus has it on {where}"
         raise UnavailableError(message)
+    connection.found_home()
     await connection.execute(CITUS["show_shards"].sql)
     if not home["is_attached"]:
         await _attach(connection)
