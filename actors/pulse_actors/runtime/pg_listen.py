@@ -57,7 +57,7 @@ async def listen(target: Target, channels: Mapping[str, Callable[[str], None]], 
             backoff.reset()
             began()
             await _until_gone(connection, lost, target.shown)
-        except (PulseError, *FAILURES) as error:
+        except FAILURES as error:
             log.debug("listen_failed", error=str(error))
         finally:
             connection.terminate()
@@ -65,9 +65,13 @@ async def listen(target: Target, channels: Mapping[str, Callable[[str], None]], 
 
 
 async def _until_gone(connection: Session, lost: asyncio.Event, shown: str) -> None:
-    """Return when the connection is lost; an UnavailableError: Citus has moved the queue to another node."""
+    """Return when the connection is lost, or Citus has moved the queue to another node."""
     while not lost.is_set():
         with anyio.move_on_after(LOOK_S if connection.home_since_s else None):
             await lost.wait()
             return
-        await stay_with_rows(connection, shown)
+        try:
+            await stay_with_rows(connection, shown)
+        except PulseError as error:
+            log.debug("listen_failed", error=error.message)
+            return

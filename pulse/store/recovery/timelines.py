@@ -60,7 +60,7 @@ class Timelines:
         self.moved_s = float("-inf")
 
     def moved(self) -> None:
-        """A server refuses to write: if Citus keeps the queue, connections from before lead to a node that it has left."""
+        """A server refuses to write: where Citus keeps the queue, older connections lead to a node that it has left."""
         self.moved_s = time.monotonic()
 
     def learn(self, standing: ServerTimeline) -> None:
