@@ -36,7 +36,6 @@ _SETTINGS: Final = {
     "max_worker_processes": "32",
     "citus.enable_statistics_collection": "off",
     "citus.node_conninfo": "sslmode=disable",
-    "citus.enable_unsafe_triggers": "on",  # for the comparison alone: a queue on Citus does not need it
 }
 _PLACE: Final = """
     SELECT s.nodeport FROM citus_shards s JOIN pg_class c ON c.oid = s.table_name
@@ -115,6 +114,9 @@ class Cluster:
             await connection.execute("SELECT citus_set_coordinator_host('127.0.0.1', $1)", self.coordinator.port)
             for node in self.nodes:
                 await connection.execute("SELECT citus_add_node('127.0.0.1', $1)", node.port)
+            await connection.execute("CREATE ROLE pulse LOGIN")
+            await connection.execute("GRANT pg_read_all_stats TO pulse")
+            await connection.execute("GRANT CREATE ON DATABASE pulse TO pulse")
 
     def close(self) -> None:
         for node in (self.coordinator, *self.nodes):
@@ -138,14 +140,16 @@ class Cluster:
             await connection.execute(_MOVE, derived("pulse_rows", schema), other.port, mode)
 
 
-def dsn_of(*nodes: Node, database: str = "pulse") -> str:
+def dsn_of(*nodes: Node, who: str = "pulse", database: str = "pulse") -> str:
     hosts = ",".join(f"127.0.0.1:{node.port}" for node in nodes)
-    return f"postgresql://postgres@{hosts}/{database}"
+    return f"postgresql://{who}@{hosts}/{database}"
 
 
 @contextlib.asynccontextmanager
 async def session(node: Node, database: str = "pulse", **options: Any) -> AsyncIterator[Connection[Record]]:
-    connection: Connection[Record] = await asyncpg.connect(dsn_of(node, database=database), **options)
+    connection: Connection[Record] = await asyncpg.connect(
+        dsn_of(node, who="postgres", database=database), **options
+    )
     try:
         yield connection
     finally:

@@ -65,7 +65,7 @@ async def _queue(nodes: Cluster, schema: str) -> AsyncIterator[Session]:
 async def test_the_planner_of_citus_refuses_what_pulse_needs(nodes: Cluster) -> None:
     """Should it take everything one day, then views are not needed any more."""
     async with session(nodes.coordinator, statement_cache_size=0) as connection:
-        await connection.execute("SET citus.enable_schema_based_sharding = on")
+        await connection.execute("SET citus.enable_schema_based_sharding = on; SET citus.enable_unsafe_triggers = on")
         for command in commands(schema_sql()):
             await connection.execute(rendered(command, "whole"))
         why = await refused(connection, "whole")
@@ -103,6 +103,7 @@ async def test_nothing_is_installed_beside_the_rows_of_another_node(nodes: Clust
 
 async def test_a_queue_of_one_node_is_not_distributed(nodes: Cluster) -> None:
     async with session(nodes.coordinator) as connection:
+        await connection.execute("SET ROLE pulse")
         for command in commands(schema_sql()):
             await connection.execute(rendered(command, "alone"))
     with pytest.raises(ConfigError, match='"alone" is a queue of this node alone'):
