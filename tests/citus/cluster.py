@@ -147,9 +147,7 @@ def dsn_of(*nodes: Node, who: str = "pulse", database: str = "pulse") -> str:
 
 @contextlib.asynccontextmanager
 async def session(node: Node, database: str = "pulse", **options: Any) -> AsyncIterator[Connection[Record]]:
-    connection: Connection[Record] = await asyncpg.connect(
-        dsn_of(node, who="postgres", database=database), **options
-    )
+    connection: Connection[Record] = await asyncpg.connect(dsn_of(node, who="postgres", database=database), **options)
     try:
         yield connection
     finally:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Final
 
 from pulse.errors import UnavailableError
 from pulse.store.connections import citus_schema
 from pulse.store.connections.session import schema_in
+from pulse.store.failures import FAILURES
 from pulse.store.statements import STATEMENTS, parse, schema_sql, texts
 
 if TYPE_CHECKING:
@@ -16,6 +18,7 @@ CITUS: Final = parse(*texts("connections", "citus.sql"))
 (_GUARD,) = texts("connections", "citus_guard.sql")
 KEPT_BY_CITUS: Final = "Citus keeps the tables, and each host is a cluster of its own"
 LOCK_TIMEOUT: Final = "5s"
+_DEADLINE_S: Final = 10.0  # views take 0.3 s, and others that make them go first
 
 
 async def stay_with_rows(connection: Session, shown: str) -> None:
@@ -27,8 +30,17 @@ async def stay_with_rows(connection: Session, shown: str) -> None:
         shown: The node's name in messages.
 
     Raises:
-        UnavailableError: Another node has them.
+        UnavailableError: Another node has them, or the views cannot be made.
     """
+    try:
+        async with asyncio.timeout(_DEADLINE_S):
+            await _stay(connection, shown)
+    except FAILURES as error:
+        reason = str(error) or f"no answer within {_DEADLINE_S:g} s"
+        raise UnavailableError(f"the database {shown} cannot be used for a queue on Citus: {reason}") from error
+
+
+async def _stay(connection: Session, shown: str) -> None:
     if not await connection.fetchval(CITUS["distributed"].sql):
         return
     home = await connection.fetchrow(CITUS["home_of_rows"].sql)
