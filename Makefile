@@ -7,7 +7,7 @@ NOTHING := { status=$$?; [ $$status != 5 ] || echo "no test was collected, so no
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help man setup demo test test-rest test-both test-whole docs lint fmt generate typecheck bench bench-harness bench-peers chaos chaos-short failover hosts fuzz model simulation simulation-test mutants test-systemd lock audit sbom dist clean
+.PHONY: help man setup demo test test-rest test-both test-whole docs lint fmt generate typecheck bench bench-harness bench-peers chaos chaos-short citus failover hosts fuzz model simulation simulation-test mutants test-systemd lock audit sbom dist clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -68,6 +68,9 @@ chaos: setup ## break a system at random for half an hour (ARGS="--seed N --dura
 
 failover: setup ## a PostgreSQL cluster under Patroni fails over below a system at work (root; ARGS="kill-node"; docs/high-availability.md)
 	@$(PY) -m tests.failover $(ARGS)
+
+citus: setup ## queues on Citus are moved and lose nodes while jobs run (root; PULSE_CITUS as deploy/citus/build prints it; docs/citus.md)
+	@$(PY) -m pytest tests/citus $(ARGS)
 
 chaos-short: setup ## one fault after the other, each with its bar (4 minutes)
 	@PULSE_TEST_WHOLE=1 $(PY) -m pytest -m chaos tests/chaos $(ARGS)

@@ -24,7 +24,7 @@ PARTS: Final[Mapping[str, Sequence[str]]] = {
         "frameworks",
         "secrets",
     ),
-    "Run it": ("operating", "backups", "high-availability", "kubernetes", "dashboard", "recovery", "tuning"),
+    "Run it": ("operating", "backups", "high-availability", "citus", "kubernetes", "dashboard", "recovery", "tuning"),
     "Come from": ("compared", "migrate-from-celery", "migrate-from-rq", "migrate-from-procrastinate"),
     "Reference": ("operations", "state-machine", "sql", "protocol", "glossary", "faq"),
     "Proof": ("performance", "performance-peers", "chaos", "fuzzing", "model", "simulation", "repairs"),

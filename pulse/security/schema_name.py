@@ -21,12 +21,12 @@ DEFAULT: Final = "pulse"
 VARIABLE: Final = "PULSE_SCHEMA"
 ALLOWED: Final = (
     "1 to 63 bytes of printable UTF-8 are allowed, without spaces at either end; "
-    "not public or information_schema, and nothing that begins with pg_ or pulse_audit"
+    "not public or information_schema, and nothing that begins with pg_, pulse_audit or pulse_rows"
 )
 MAX_BYTES: Final = 63  # PostgreSQL cuts longer names, so that two of them could become one
 _SHOWN: Final = 80  # characters of a wrong name in a message
 _SHARED: Final = frozenset({"public", "information_schema"})  # what is in them is not pulse's to own
-_RESERVED: Final = ("pg_", "pulse_audit")  # of PostgreSQL, and of the audits of `pulse check`
+_RESERVED: Final = ("pg_", "pulse_audit", "pulse_rows")  # of PostgreSQL, of `pulse check`, of queues on Citus
 _DIGITS: Final = 16  # 64 bits: names in one database do not meet by chance
 
 

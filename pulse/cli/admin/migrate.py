@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         "pulse migrate --plan",
         "pulse migrate --roles --dsn postgresql://postgres@db.example.com/shop",
         "pulse migrate --roles --print | psql shop",
+        "pulse migrate --citus --dsn postgresql://pulse@coordinator,node1,node2/shop",
     )
 )
 @with_dsn("")
@@ -54,6 +55,9 @@ if TYPE_CHECKING:
 )
 @click.option("--plan", "only_plan", is_flag=True, help="Only say what an upgrade will do, and what is done of it.")
 @click.option("--json", "as_json", is_flag=True, help="With --plan: print it as one JSON document.")
+@click.option(
+    "--citus", "on_citus", is_flag=True, help="Let Citus keep a new queue; --dsn names its coordinator and nodes."
+)
 def migrate(
     config: Path | None,
     prefix: str,
@@ -62,6 +66,7 @@ def migrate(
     only_print: bool,
     only_plan: bool,
     as_json: bool,
+    on_citus: bool,
     **given: str | None,
 ) -> None:
     """
@@ -74,6 +79,8 @@ def migrate(
     from pulse.config import load
 
     _refuse_combinations(roles=roles, only_print=only_print, only_plan=only_plan, as_json=as_json)
+    if on_citus and (roles or only_plan):
+        raise click.UsageError("--citus is allowed without --roles and --plan only.")
     require("pulse migrate", ["asyncpg"])
     if roles:
         prefix = _checked(prefix)
@@ -93,6 +100,8 @@ def migrate(
     if only_plan:
         show_plan(asyncio.run(_told(target)), quoted(target.schema), as_json=as_json)
         return
+    if on_citus:
+        click.echo(asyncio.run(_distribute(target)))
     for line in asyncio.run(_migrate(target, prefix if roles else None)):
         click.echo(line)
 
@@ -149,6 +158,18 @@ async def _migrate(target: Target, prefix: str | None) -> list[str]:
         found = await upgrade(store.query.target, lambda text: click.echo(text, err=True))
         done = [what_was_done(found, max(found, SCHEMA_VERSION), quoted(target.schema))]
         return done if prefix is None else [*done, *_what_became(await _make_roles(store, prefix), prefix)]
+
+
+async def _distribute(target: Target) -> str:
+    from pulse.store.connections.citus_installation import distribute
+
+    try:
+        made = await distribute(target)
+    except Exception as error:
+        if getattr(error, "sqlstate", None) is None:
+            raise
+        raise PulseError(f"the database refused: {error}") from error
+    return f"Citus {'keeps' if made else 'kept'} the tables of {quoted(target.schema)}{'' if made else ' already'}"
 
 
 async def _told(target: Target) -> UpgradePlan:

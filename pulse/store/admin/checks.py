@@ -19,6 +19,7 @@ from msgspec.structs import replace
 
 from pulse.errors import ConflictError, NotFoundError, PulseError, SchemaError, UnavailableError
 from pulse.store.admin.schema import SCHEMA_VERSION, installed_version, works_with
+from pulse.store.connections.citus import CITUS, KEPT_BY_CITUS
 from pulse.store.connections.pool import Target, connect
 from pulse.store.connections.session import schema_in
 from pulse.store.failures import Meaning, meaning_of
@@ -50,6 +51,7 @@ _HALF_OF_BOOT: Final = 16
 (AUDIT_SQL,) = texts("admin", "audit.sql")
 _STATEMENTS: Final = parse(*texts("admin", "checks.sql", "audit_checks.sql"))
 _DEAD: Final = "dead-processes"
+_GUARDS: Final = "guards"
 READING: Final = {"default_transaction_read_only": "on", "jit": "off", "work_mem": "64MB"}
 
 
@@ -167,6 +169,8 @@ class Examination:
         try:
             if check.needs_watchdog and (reason := await self._absence(connection)):
                 return CheckResult(check, "skipped", reason=reason)
+            if check.name == _GUARDS and await connection.fetchval(CITUS["distributed"].sql):
+                return CheckResult(check, "skipped", reason=KEPT_BY_CITUS)
             if check.statement is None:
                 return _finding(check, await _held_by_dead(connection), self._examples)
             rows = await self._fetch(connection, check.statement)

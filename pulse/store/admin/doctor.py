@@ -22,6 +22,7 @@ from pulse.common.dsn import hosts_of
 from pulse.errors import PulseError, UnavailableError
 from pulse.security.schema_name import DEFAULT, quoted
 from pulse.store.admin.schema import SCHEMA_VERSION, is_development, works_with
+from pulse.store.connections.citus import CITUS, KEPT_BY_CITUS
 from pulse.store.connections.pool import Target, connect
 from pulse.store.failures import FAILURES, Meaning, meaning_of
 from pulse.store.statements import parse, schema_sql, texts
@@ -45,6 +46,7 @@ SERVER_CHECKS: Final = (
     "settings", "replication", "connections", "role", "rights", "indexes", "additions", "xmin", "transactions", "locks",
     "tables", "wraparound", "notifications",
 )  # fmt: skip
+_OF_ONE_SERVER: Final = ("clusters", "indexes")  # checks that mean nothing where Citus keeps the tables
 QUEUE_CHECKS: Final = tuple(name for name in QUESTIONS if name.startswith(_QUEUE))
 
 
@@ -104,13 +106,16 @@ async def _ask_all(seen: DatabaseAnswers, target: Target, connection: Connection
     if IDENTITY not in seen.rows:
         raise UnavailableError(seen.failed[IDENTITY])
     (identity,) = seen.rows[IDENTITY] = [_with_skew(row, before_s, time.time()) for row in seen.rows[IDENTITY]]
-    seen.rows["clusters"] = await clusters_of(target)
+    if await connection.fetchval(CITUS["distributed"].sql):
+        seen.failed |= dict.fromkeys(_OF_ONE_SERVER, KEPT_BY_CITUS)
+    else:
+        seen.rows["clusters"] = await clusters_of(target)
     seen.rows["pooler"] = [await pooler_between(connection, identity["pid"], target)]
     schema = await _schema(seen, connection)
     seen.rows["schema"] = [schema]
     is_known = works_with(schema["version"]) and not schema["is_development"]
     for name in (*SERVER_CHECKS, *(QUEUE_CHECKS if is_known else ())):
-        if time.monotonic() + STATEMENT_S < deadline_s:
+        if name not in seen.failed and time.monotonic() + STATEMENT_S < deadline_s:
             await _ask(seen, connection, name)
     if not is_known:
         seen.failed |= dict.fromkeys(QUEUE_CHECKS, "the schema is of another version, or not there")
@@ -244,10 +249,12 @@ class FindingStore:
         self.schema = quoted(schema)
 
     async def ask(self, question: str) -> list[Mapping[str, Any]] | None:
-        """The rows of one of ``QUESTIONS``; None: the database is away, or took too long."""
+        """The rows of one of ``QUESTIONS``; None: the database is away, took too long, or has nothing to tell."""
         before_s = time.time()
         try:
             async with self._pool.connection(deadline_s=FINDING_S) as connection:
+                if question in _OF_ONE_SERVER and await connection.fetchval(CITUS["distributed"].sql):
+                    return None
                 rows: list[Mapping[str, Any]] = [dict(row) for row in await connection.fetch(QUESTIONS[question].sql)]
         except UnavailableError:
             return None

@@ -301,7 +301,7 @@ FROM (SELECT l.topic, (SELECT extract(epoch FROM clock_timestamp() - j.next_run_
 LEFT JOIN pulse.topics t ON t.topic = d.topic
 LEFT JOIN pulse.limits x ON x.name = coalesce(t.limit_name, d.topic) AND x.group_key = ''
 WHERE d.due_s IS NOT NULL
-GROUP BY d.topic, x.name, x.group_key ORDER BY 2 DESC, d.topic LIMIT 1000;
+GROUP BY d.topic, x.name, x.concurrency, x.oldest_at ORDER BY 2 DESC, d.topic LIMIT 1000;
 
 -- name: queue_unhandled :many
 -- What:    waiting jobs that were claimed twice or more and given back each time, since no worker had their handler (once: a

@@ -14,6 +14,7 @@ import asyncpg
 
 from pulse.errors import SchemaError, UnavailableError
 from pulse.store.admin.roles import standing
+from pulse.store.connections.citus import CITUS
 from pulse.store.connections.session import schema_in
 from pulse.store.statements import STATEMENTS, schema_sql
 
@@ -85,6 +86,7 @@ async def _install(connection: Connection[Record]) -> None:
     await connection.execute(STATEMENTS["schema_lock"].sql)
     if await installed_version(connection) == 0:  # else another process did it meanwhile
         await _refuse_foreign(connection)
+        await _refuse_distributed(connection)
         await connection.execute(schema_sql())
 
 
@@ -96,6 +98,13 @@ async def _refuse_foreign(connection: Connection[Record]) -> None:
             f"the schema {schema_in(connection)} is not empty (it has {row['name']}), and not pulse's: a queue needs a "
             "schema of its own, which PULSE_SCHEMA names"
         )
+
+
+async def _refuse_distributed(connection: Connection[Record]) -> None:
+    """Refuse to install a queue on a node of Citus, where another node has that queue."""
+    if await connection.fetchval(CITUS["distributed"].sql):
+        message = f"Citus keeps the queue {schema_in(connection)}, on another node: PULSE_DSN has to name all its nodes"
+        raise SchemaError(message)
 
 
 async def why_refused(connection: Connection[Record], found: int | None, reason: str) -> str:

@@ -1,6 +1,9 @@
 """
 Connections to PostgreSQL.
 
+- citus: goes to the node that has the rows of a queue, where Citus keeps them
+- citus_installation: makes a queue whose tables Citus keeps
+- citus_schema: divides schema.sql among the nodes of Citus; pure
 - hosts: takes the first of several hosts that will do
 - pool: a pool of connections whose statements never hang
 - pooler: detects poolers that give pulse no session of its own

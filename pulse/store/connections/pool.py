@@ -27,6 +27,7 @@ from pulse.common.dsn import as_url, hosts_of, redact_dsn
 from pulse.common.fair_queue import Turns
 from pulse.errors import ConfigError, StatementError, StatementTimeoutError, UnavailableError
 from pulse.security.schema_name import DEFAULT
+from pulse.store.connections.citus import stay_with_rows
 from pulse.store.connections.hosts import first_of
 from pulse.store.connections.session import Session
 from pulse.store.connections.usage import Usage
@@ -161,6 +162,8 @@ async def connect(
         try:
             if admit is not None:
                 await admit(connection, host.shown, writable=several)
+            if several:
+                await stay_with_rows(connection, host.shown)
         except BaseException:
             connection.terminate()
             raise
@@ -320,6 +323,8 @@ class Pool:
                         clean = True
                     except asyncpg.PostgresError as error:
                         clean = is_safe_after(error)
+                        if isinstance(error, asyncpg.ReadOnlySQLTransactionError):
+                            self._timelines.moved()
                         raise
                     finally:
                         self.usage.given_back()
@@ -367,7 +372,9 @@ class Pool:
         return None
 
     def _is_old(self, connection: Session) -> bool:
-        """Whether it leads to a server on an outdated timeline, or to one that was a standby."""
+        """Whether its server is on an outdated timeline, was a standby, or is a node that the queue has left."""
+        if connection.home_since_s is not None and connection.home_since_s < self._timelines.moved_s:
+            return True
         standing = self._standings.get(connection)
         return standing is not None and (standing.timeline is None or self._timelines.is_old(standing))
 

@@ -9,7 +9,8 @@ nothing is rendered, so the server sees the files as they are. The rules, outsid
   ``'pulse'::regnamespace``, it is quoted.
 * ``'pulse.jobs'`` is the name of something in the schema, parsed too; but ``'pulse.notify'`` and others are settings of
   the session, which all schemas share.
-* Channels of NOTIFY and the schema of the audit (``'pulse_work'``, ``pulse_audit``) are derived names.
+* Channels of NOTIFY, the schema of the audit, and the schema of the rows on Citus (``'pulse_work'``,
+  ``pulse_audit``, ``pulse_rows``) are derived names.
 * A text that begins with CREATE is SQL again, for EXECUTE.
 * Every other text stays as it is.
 """
@@ -23,6 +24,7 @@ from typing import Final
 from pulse.security.schema_name import DEFAULT, derived, quoted
 
 AUDIT: Final = "pulse_audit"
+ROWS: Final = "pulse_rows"
 CHANNELS: Final = frozenset({"pulse_work", "pulse_gate", "pulse_schedules"})
 SESSION_SETTINGS: Final = frozenset({"notify", "operator", "probe"})
 _STATEMENTS: Final = 1024  # more than there are
@@ -31,10 +33,10 @@ _TOKEN: Final = re.compile(
       | \$(?P<tag>[a-z_]*)\$
       | (?:(?<=to_regnamespace\()'pulse'|'pulse'(?=::regnamespace))(?P<parsed>)
       | '(?P<text>(?:[^']|'')*)'
-      | (?<![\w.])(?P<name>pulse|pulse_audit)(?!\w)""",
+      | (?<![\w.])(?P<name>pulse|pulse_audit|pulse_rows)(?!\w)""",
     re.VERBOSE,
 )
-_QUALIFIED: Final = re.compile(r"(pulse|pulse_audit)\.(\w+)")
+_QUALIFIED: Final = re.compile(r"(pulse|pulse_audit|pulse_rows)\.(\w+)")
 
 
 def rendered(sql: str, schema: str) -> str:
@@ -68,15 +70,15 @@ def _rendered(sql: str, schema: str) -> str:
 
 
 def _home(name: str, schema: str) -> str:
-    """The schema, or the one of its audit, as SQL has it."""
-    return derived(AUDIT, schema) if name == AUDIT else quoted(schema)
+    """The schema, or the one of its audit or its rows, as SQL has it."""
+    return quoted(schema) if name == DEFAULT else derived(name, schema)
 
 
 def _text(text: str, schema: str) -> str:
     """What a text becomes; both without their quotes."""
     if text == DEFAULT:
         return schema
-    if text == AUDIT or text in CHANNELS:
+    if text in {AUDIT, ROWS} or text in CHANNELS:
         return derived(text, schema)
     if text.startswith("CREATE "):
         return _rendered(text, schema)

@@ -49,6 +49,7 @@ class Timelines:
         database: As above.
         directory: Where other processes of this host keep theirs; None: nowhere.
         refused: Why a server was refused last, and when; monotonic clock.
+        moved_s: When a server last refused a write: Citus may have moved the queue to another node; monotonic clock.
     """
 
     def __init__(self, database: str = "") -> None:
@@ -56,6 +57,11 @@ class Timelines:
         self._newest: dict[str, int] = {}
         self.directory: Path | None = None
         self.refused: tuple[str, float] | None = None
+        self.moved_s = float("-inf")
+
+    def moved(self) -> None:
+        """A server refuses to write: where Citus keeps the queue, older connections lead to a node that it has left."""
+        self.moved_s = time.monotonic()
 
     def learn(self, standing: ServerTimeline) -> None:
         """Record the timeline of a server that is used."""

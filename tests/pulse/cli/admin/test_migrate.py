@@ -21,6 +21,7 @@ def test_what_was_done(found: int, said: str) -> None:
 @pytest.mark.parametrize(("words", "code", "said"), [
     (["--print"], 2, "--print is allowed with --roles only"), (["--json"], 2, "--json is allowed with --plan only"),
     (["--plan", "--roles"], 2, "--plan is allowed without --roles only"), (["--print", "--roles"], 0, "CREATE ROLE"),
+    (["--citus", "--roles"], 2, "--citus is allowed without"), (["--citus", "--plan"], 2, "--citus is allowed without"),
 ])  # fmt: skip
 def test_what_is_only_printed(words: list[str], code: int, said: str) -> None:
     done = CliRunner().invoke(migrate, words, env={"PULSE_DSN": "postgresql:///nobody?host=/nowhere"})

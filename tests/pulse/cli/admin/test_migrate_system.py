@@ -53,6 +53,13 @@ def test_a_wrong_dsn_is_one_line(dsn: str, message: str) -> None:
     assert "s3cret" not in done.err
 
 
+def test_a_database_without_citus_is_one_line_and_stays_empty(empty: str) -> None:
+    done = run(["migrate", "--citus", "--dsn", empty], environment())
+    assert (done.code, done.out, done.err.count("\n")) == (1, "", 1)
+    assert "has no extension citus" in done.err
+    assert "installed" in run(["migrate", "--dsn", empty], environment()).out
+
+
 def test_a_missing_database_is_one_line(empty: str) -> None:
     done = run(["migrate", "--dsn", empty.replace("/pulse_test_", "/no_such_")], environment())
     assert (done.code, done.err.count("\n")) == (1, 1)

@@ -8,12 +8,13 @@ from typing import Final
 import pytest
 
 from pulse.security.schema_name import DEFAULT, derived
-from pulse.store.connections.rendering import CHANNELS, SESSION_SETTINGS, rendered
+from pulse.store.connections.rendering import AUDIT, CHANNELS, ROWS, SESSION_SETTINGS, rendered
 from pulse.store.statements import schema_sql, texts
 
-TEXTS: Final = [schema_sql(), *texts("sql"), *texts("admin")]
+TEXTS: Final = [schema_sql(), *texts("sql"), *texts("admin"), *texts("connections")]
 _WORK: Final = derived("pulse_work", "x y")
-_AUDIT: Final = derived("pulse_audit", "x y")
+_AUDIT: Final = derived(AUDIT, "x y")
+_ROWS: Final = derived(ROWS, "x y")
 _TOKEN: Final = re.compile(r"--[^\n]*|'((?:[^']|'')*)'|\bpulse\w*")
 
 
@@ -26,6 +27,7 @@ _TOKEN: Final = re.compile(r"--[^\n]*|'((?:[^']|'')*)'|\bpulse\w*")
     ("NOTIFY pulse_work, 'pulse_work'", f"NOTIFY pulse_work, '{_WORK}'"),
     ("CREATE SCHEMA pulse_audit", f"CREATE SCHEMA {_AUDIT}"),
     ("to_regclass('pulse_audit.gates'), 'pulse_audit'", f"to_regclass('{_AUDIT}.gates'), '{_AUDIT}'"),
+    ("to_regclass('pulse_rows.jobs'), pulse_rows.jobs", f"to_regclass('{_ROWS}.jobs'), {_ROWS}.jobs"),
     ("CREATE TRIGGER pulse_audit_rows ON pulse.jobs", 'CREATE TRIGGER pulse_audit_rows ON "x y".jobs'),
     ("EXECUTE 'CREATE TABLE pulse.a (b text)'", "EXECUTE 'CREATE TABLE \"x y\".a (b text)'"),
     ("current_setting('pulse.notify', true)", "current_setting('pulse.notify', true)"),
@@ -59,7 +61,7 @@ def test_nothing_of_pulse_is_left_but_what_all_schemas_share(text: str) -> None:
             continue
         left.add(found[0] if found[1] is None else found[1])
     kept = {f"pulse.{name}" for name in SESSION_SETTINGS}
-    names = {derived(name, "other") for name in (*CHANNELS, "pulse_audit")}
+    names = {derived(name, "other") for name in (*CHANNELS, AUDIT, ROWS)}
     triggers = {"pulse_audit_rows", "pulse_audit_changes", "pulse_audit_gates", "pulse_audit_backoffs"}
     strange = (
         {one for one in left if "pulse" in one}
@@ -69,13 +71,14 @@ def test_nothing_of_pulse_is_left_but_what_all_schemas_share(text: str) -> None:
         - {"$pulse", "pulse %"}
         - {"pulse schema ", "pulse roles"}
     )
-    strange = {one for one in strange if not re.fullmatch(rf"{derived('pulse_audit', 'other')}\.\w+", one)}
+    homes = "|".join(derived(name, "other") for name in (AUDIT, ROWS))
+    strange = {one for one in strange if not re.fullmatch(rf"({homes})\.\w+", one)}
     assert {one for one in strange if not re.match(r"pulse( job queue|: \w)|.* that is not pulse''s ", one)} == set()
 
 
 def test_only_the_schema_is_changed() -> None:
     """What was changed, changed back, is the file."""
-    former = {derived(name, "Other$"): name for name in (*CHANNELS, "pulse_audit")}
+    former = {derived(name, "Other$"): name for name in (*CHANNELS, AUDIT, ROWS)}
     former |= {'"Other$"': "pulse", "Other$": "pulse", "$pulse$": "$$"}
     for text in TEXTS:
         shown = rendered(text, "Other$")

@@ -1,0 +1,50 @@
+-- Queues that Citus keeps: where the rows of one are. Read with pulse.store.connections.citus.
+
+
+-- name: distributed :one
+-- What:    are the rows of this queue distributed by Citus?   Args: none.   Guard: none: reads.
+-- Returns: is_distributed; false on any other PostgreSQL, too.
+SELECT to_regclass('pulse_rows.jobs') IS NOT NULL AS is_distributed;
+
+
+-- name: home_of_rows :one
+-- What:    which node has the rows of this queue.
+-- Args:    none.   Guard: none: reads. All its tables are on one node, so the jobs show it.
+-- Returns: node, is_here, and is_attached: its views are here.
+SELECT n.nodename || ':' || n.nodeport AS node, p.groupid = g.groupid AS is_here, to_regclass('pulse.jobs') IS NOT NULL AS is_attached
+FROM pg_dist_shard s JOIN pg_dist_placement p ON p.shardid = s.shardid
+JOIN pg_dist_node n ON n.groupid = p.groupid AND n.noderole = 'primary' CROSS JOIN pg_dist_local_group g
+WHERE s.logicalrelid = 'pulse_rows.jobs'::regclass;
+
+
+-- name: shards :many
+-- What:    the tables of this queue.   Args: none.   Guard: none: reads.   Returns: name, and the number at the end of its shard's name.
+SELECT c.relname::text AS name, s.shardid AS shard FROM pg_dist_shard s JOIN pg_class c ON c.oid = s.logicalrelid
+WHERE c.relnamespace = 'pulse_rows'::regnamespace ORDER BY c.relname;
+
+
+-- name: show_shards :exec
+-- What:    this session sees shards in the catalogue: hiding them takes a second where drivers look for a type.
+-- Args:    none.   Guard: none: this session only.   Returns: nothing.
+SET citus.override_table_visibility = off;
+
+
+-- name: is_coordinator :one
+-- What:    is this node Citus's coordinator, which alone creates tables?   Args: none.   Guard: none: reads.
+-- Returns: is_coordinator; 42P01 where there is no Citus.
+SELECT g.groupid = 0 AS is_coordinator FROM pg_dist_local_group g;
+
+
+-- name: write :exec
+-- What:    this transaction may write, whatever the session is for.   Args: none.   Guard: none: this transaction only.   Returns: nothing.
+SET TRANSACTION READ WRITE;
+
+
+-- name: keep_local :exec
+-- What:    what this transaction creates is for this node alone.   Args: none.   Guard: none: this transaction only.   Returns: nothing.
+SET LOCAL citus.enable_ddl_propagation = off;
+
+
+-- name: keep_together :exec
+-- What:    a schema that this transaction creates is kept whole on one node.   Args: none.   Guard: none: this transaction only.   Returns: nothing.
+SET LOCAL citus.enable_schema_based_sharding = on;

@@ -1,0 +1,80 @@
+"""``pulse migrate --citus``: makes a queue whose tables Citus keeps."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import asyncpg
+import msgspec
+
+from pulse.common.dsn import hosts_of
+from pulse.errors import ConfigError, UnavailableError
+from pulse.security.schema_name import quoted
+from pulse.store.connections import citus_schema
+from pulse.store.connections.citus import CITUS, LOCK_TIMEOUT
+from pulse.store.connections.pool import Target, connect
+from pulse.store.statements import STATEMENTS, schema_sql
+
+if TYPE_CHECKING:
+    from pulse.store.connections.session import Session
+
+_LIMITS: Final = {"statement_timeout": "60s"}
+
+
+async def distribute(target: Target) -> bool:
+    """
+    Make the tables of a new queue, for Citus to keep; without an effect if they are there.
+
+    Args:
+        target: Citus's coordinator, its nodes, or both; the role will own the tables.
+
+    Returns:
+        Whether they were made.
+
+    Raises:
+        ConfigError: There is no Citus, or the queue is there, and Citus does not keep it.
+        UnavailableError: The coordinator does not answer, or is not named.
+    """
+    silent: list[str] = []
+    for dsn in hosts_of(target.dsn):
+        host = msgspec.structs.replace(target, dsn=dsn)
+        try:
+            connection = await connect(host, {}, limits=_LIMITS)
+        except UnavailableError as error:
+            silent.append(error.message)
+            continue
+        try:
+            if await _is_coordinator(connection, host.shown):
+                return await _make(connection)
+        finally:
+            connection.terminate()
+    reason = "; ".join(silent) or f"it is none of the hosts of {target.shown}"
+    raise UnavailableError(f"tables are made through the coordinator of Citus: {reason}")
+
+
+async def _is_coordinator(connection: Session, shown: str) -> bool:
+    try:
+        return bool(await connection.fetchval(CITUS["is_coordinator"].sql))
+    except asyncpg.UndefinedTableError as error:
+        raise ConfigError(
+            f"the database {shown} has no extension citus: it is made by CREATE EXTENSION citus"
+        ) from error
+
+
+async def _make(connection: Session) -> bool:
+    async with connection.transaction():
+        await connection.execute(STATEMENTS["schema_limits"].sql, LOCK_TIMEOUT)
+        await connection.execute(STATEMENTS["schema_lock"].sql)
+        if await connection.fetchval(CITUS["distributed"].sql):
+            return False
+        if await connection.fetchval(STATEMENTS["schema_is_there"].sql):
+            name = quoted(connection.schema)
+            raise ConfigError(
+                f"the schema {name} is a queue of this node alone; --citus makes a new one: set PULSE_SCHEMA"
+            )
+        for command in citus_schema.for_all_nodes(schema_sql()):
+            await connection.execute(command)
+        await connection.execute(CITUS["keep_together"].sql)
+        for command in citus_schema.rows(schema_sql()):
+            await connection.execute(command)
+    return True

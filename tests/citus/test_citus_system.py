@@ -1,0 +1,258 @@
+"""Queues on Citus: where their rows are, what moves them, and what must hold meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import time
+from collections.abc import AsyncIterator, Iterator, Sized
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import asyncpg
+import pytest
+
+from pulse.common.ids import uuid7
+from pulse.errors import ConfigError, SchemaError, UnavailableError
+from pulse.protocol import SubmittedJob
+from pulse.store.admin.schema import ensure_schema
+from pulse.store.connections.citus_installation import distribute
+from pulse.store.connections.citus_schema import commands
+from pulse.store.connections.pool import HOT_SETTINGS, Target, connect
+from pulse.store.connections.rendering import rendered
+from pulse.store.statements import STATEMENTS, schema_sql
+from pulse.store.store import Store
+from pulse_actors.runtime.pg_listen import LOOK_S, listen
+from tests.citus.cluster import Cluster, Node, cluster, dsn_of, session, why_not
+from tests.support.checking.planning import refused
+from tests.support.systems.epoch_kit import SETTINGS, Load, is_sound, more, starts
+from tests.support.systems.system_kit import Whole, place
+from tests.support.waiting import until, until_async, until_blocked
+
+if TYPE_CHECKING:
+    from pulse.store.connections.session import Session
+
+pytestmark = [
+    pytest.mark.process, pytest.mark.postgres, pytest.mark.rest, pytest.mark.patient,
+    pytest.mark.skipif(why_not() is not None, reason=f"no Citus: {why_not()}"),
+]  # fmt: skip
+NEEDS_A_TABLE: Final = {"sample_waiting"}  # by TABLESAMPLE: the depths of a queue with very many waiting jobs
+GO_ON_S: Final = 15.0
+_SUBMIT: Final = "SELECT pulse.submit('nap')"
+JOBS: Final = 40
+
+
+@pytest.fixture(scope="module")
+def nodes() -> Iterator[Cluster]:
+    with cluster() as made:
+        yield made
+
+
+@contextlib.asynccontextmanager
+async def _queue(nodes: Cluster, schema: str) -> AsyncIterator[Session]:
+    """A session of a new queue, on the node that has its rows."""
+    target = Target(nodes.dsn(), "tests", schema)
+    assert await distribute(target)
+    assert not await distribute(target)
+    connection = await connect(target, HOT_SETTINGS, statements=0)
+    try:
+        yield connection
+    finally:
+        connection.terminate()
+
+
+async def test_the_planner_of_citus_refuses_what_pulse_needs(nodes: Cluster) -> None:
+    """Should it take everything one day, then views are not needed any more."""
+    async with session(nodes.coordinator, statement_cache_size=0) as connection:
+        await connection.execute("SET citus.enable_schema_based_sharding = on; SET citus.enable_unsafe_triggers = on")
+        for command in commands(schema_sql()):
+            await connection.execute(rendered(command, "whole"))
+        why = await refused(connection, "whole")
+        await connection.execute("DROP SCHEMA whole CASCADE")
+    assert len(why) > len(STATEMENTS) / 5
+    assert "VOLATILE" in why["complete_jobs"], why
+    assert "STABLE" in why["end_attempts"], why
+    assert "recursive" in why["claim_jobs"], why
+
+
+async def test_postgresql_plans_the_statements_where_the_rows_are(nodes: Cluster) -> None:
+    async with _queue(nodes, "planned") as connection:
+        assert (await refused(connection, "planned")).keys() == NEEDS_A_TABLE
+
+
+async def test_a_node_without_the_rows_is_not_used(nodes: Cluster) -> None:
+    async with _queue(nodes, "placed"):
+        home, other = await nodes.home("placed")
+    for node in (other, nodes.coordinator):
+        with pytest.raises(UnavailableError, match=f"Citus has it on 127.0.0.1:{home.port}"):
+            await connect(
+                Target(f"{nodes.dsn(node).split(',')[0]},127.0.0.1:{nodes.coordinator.port}/pulse", "tests", "placed"),
+                {},
+            )
+
+
+async def test_nothing_is_installed_beside_the_rows_of_another_node(nodes: Cluster) -> None:
+    async with _queue(nodes, "beside"):
+        _, other = await nodes.home("beside")
+    lone = await connect(Target(dsn_of(other), "tests", "beside"), {})
+    with pytest.raises(SchemaError, match='Citus keeps the queue "beside", on another node'):
+        await ensure_schema(lone)
+    lone.terminate()
+
+
+async def test_a_queue_of_one_node_is_not_distributed(nodes: Cluster) -> None:
+    async with session(nodes.coordinator) as connection:
+        await connection.execute("SET ROLE pulse")
+        for command in commands(schema_sql()):
+            await connection.execute(rendered(command, "alone"))
+    with pytest.raises(ConfigError, match='"alone" is a queue of this node alone'):
+        await distribute(Target(nodes.dsn(), "tests", "alone"))
+
+
+async def test_no_node_but_the_coordinator_makes_tables(nodes: Cluster) -> None:
+    with pytest.raises(UnavailableError, match="through the coordinator"):
+        await distribute(Target(dsn_of(*nodes.nodes), "tests", "nowhere"))
+
+
+async def test_without_citus_there_is_one_error(nodes: Cluster) -> None:
+    bare = dsn_of(nodes.coordinator, database="postgres")
+    with pytest.raises(ConfigError, match="has no extension citus"):
+        await distribute(Target(bare, "tests", "nowhere"))
+
+
+@pytest.mark.parametrize("mode", ["force_logical", "block_writes"])
+async def test_a_write_is_moved_too_or_refused(nodes: Cluster, mode: str) -> None:
+    schema = f"guarded_{mode}"
+    async with _queue(nodes, schema) as early:
+        home, _ = await nodes.home(schema)
+        async with session(home) as watcher:
+            writing = early.transaction()
+            await writing.start()
+            await early.execute(_SUBMIT)
+            move = asyncio.create_task(nodes.move(schema, mode))
+            await until_blocked(watcher, by=early.get_server_pid())
+        await writing.commit()
+        await move
+        for sql in (_SUBMIT, "DELETE FROM pulse.jobs WHERE name = 'nobody'"):
+            with pytest.raises(asyncpg.ReadOnlySQLTransactionError, match="moved"):
+                await early.execute(sql)
+    late = await asyncio.gather(*(connect(Target(nodes.dsn(), "tests", schema), {}) for _ in range(4)))
+    await late[0].execute(_SUBMIT)
+    for connection in late:  # one of them has made the views
+        assert await connection.fetchval("SELECT count(*) FROM pulse.jobs") == 2
+        connection.terminate()
+
+
+async def test_the_pools_of_a_process_leave_the_old_node_together(nodes: Cluster) -> None:
+    """What one pool is refused, another one does not read from tables that Citus will drop."""
+    async with _queue(nodes, "left"):
+        store = Store(Target(nodes.dsn(), "tests", "left"))
+        count = "SELECT count(*) FROM pulse.jobs"
+        async with store.query.connection() as reading, store.hot.connection() as writing:
+            assert await reading.fetchval(count) == 0
+            assert await writing.fetchval(count) == 0
+        await nodes.move("left")
+        with pytest.raises(UnavailableError, match="moved"):
+            await store.submit([SubmittedJob("nap", id=uuid7().bytes)])
+        await store.submit([SubmittedJob("nap", id=uuid7().bytes)])
+        async with store.query.connection() as reading:
+            assert await reading.fetchval(count) == 1
+        store.close()
+
+
+async def test_notifications_come_from_the_node_that_has_the_rows(nodes: Cluster) -> None:
+    target = Target(nodes.dsn(), "tests", "heard")
+    heard, began = list[str](), list[float]()
+    async with _queue(nodes, "heard"):
+        listening = asyncio.create_task(
+            listen(target, {"pulse_work": heard.append}, lambda: began.append(time.monotonic()))
+        )
+        for times in (1, 2):
+            await until_async(partial(_has, began, times), "it listens", 2 * LOOK_S)
+            home = await connect(target, {})
+            await home.execute(_SUBMIT)
+            home.terminate()
+            await until_async(partial(_has, heard, times), "the submit is heard")
+            await nodes.move("heard")
+        listening.cancel()
+
+
+def _has(found: Sized, count: int) -> bool:
+    return len(found) == count
+
+
+@contextlib.contextmanager
+def _system(nodes: Cluster, schema: str, first: Node) -> Iterator[Whole]:
+    """A supervisor and workers for a queue of its own, whose DSN begins with *first*."""
+    dsn = nodes.dsn(first)
+    with place(dsn, (), **SETTINGS, PULSE_SCHEMA=schema, PULSE_DSN=dsn) as whole:
+        done = whole.command("migrate", "--citus")
+        assert done.returncode == 0, done.stderr
+        whole.start()
+        whole.pool("--processes", "1")
+        yield whole
+
+
+def _goes_on(whole: Whole) -> None:
+    """Jobs run, of those that are submitted now."""
+    since_s = time.monotonic()
+    until(lambda: len([one for one in starts(whole) if one.at_s > since_s]) > JOBS, "jobs run", GO_ON_S)
+
+
+def _told(whole: Whole, *words: str) -> str:
+    done = whole.command(*words)
+    assert done.returncode == 0, (words, done.stdout, done.stderr)
+    return done.stdout
+
+
+def test_queues_are_moved_and_nodes_die_while_jobs_run(nodes: Cluster) -> None:
+    """Two supervisors through different nodes: nothing that was acknowledged is lost, no attempt runs twice."""
+    with contextlib.ExitStack() as stack:
+        wholes = [
+            stack.enter_context(_system(nodes, schema, first))
+            for schema, first in zip(("orders", "mail"), nodes.nodes, strict=True)
+        ]
+        with Load(wholes[0]) as orders, Load(wholes[1]) as mail:
+            for whole in wholes:
+                more(whole, JOBS)
+            for mode in ("force_logical", "block_writes"):
+                asyncio.run(nodes.move("orders", mode))
+                _goes_on(wholes[0])
+                _goes_on(wholes[1])
+            home, _ = asyncio.run(nodes.home("orders"))
+            home.kill()
+            until(lambda: "is away" in " ".join(orders.refused), "the supervisor notices", GO_ON_S)
+            home.start()
+            for whole in wholes:
+                _goes_on(whole)
+        for whole, load in zip(wholes, (orders, mail), strict=True):
+            jobs = whole.jobs()
+            assert {jobs.wait(job).status for job in load.acked} == {"COMPLETED"}
+            is_sound(whole)
+
+
+def test_what_people_do_works(nodes: Cluster) -> None:
+    with _system(nodes, "people", nodes.coordinator) as whole:
+        whole.pool("--processes", "1")
+        jobs = whole.jobs()
+        done = jobs.submit("nap", {"seconds": 0}, unique="k")
+        child = jobs.submit("nap", {"seconds": 0}, after=[done])
+        assert jobs.wait(child).attempts == 1
+        late = jobs.submit("nap", {"seconds": 0}, delay_s=60.0)
+        for words in (
+            ("jobs", "why", str(late)), ("jobs", "cancel", str(late)), ("jobs", "retry", str(late)),
+            ("dispatch", "pause", "--reason", "a test"), ("dispatch", "resume"),
+            ("schedules", "create", "nap", "--every", "1s", "--args", '{"seconds": 0}'),
+            ("jobs", "list", "--status", "COMPLETED"), ("audit",),
+        ):  # fmt: skip
+            _told(whole, "ctl", *words)
+        jobs.wait(late)
+        until(lambda: len(starts(whole)) > 4, "the schedule fires")
+        states = {one["name"]: one["state"] for one in json.loads(_told(whole, "check", "--json"))["checks"]}
+        assert states.pop("guards") == "skipped"
+        assert set(states.values()) == {"ok"}, states
+        checks = json.loads(whole.command("doctor", "--json").stdout)["checks"]
+        bad = {one["name"]: one["text"] for one in checks if one["state"] not in {"ok", "skipped"}}
+        assert bad.keys() == {"settings"}, bad  # fsync is off
+        assert {"clusters", "indexes"} <= {one["name"] for one in checks if one["state"] == "skipped"}

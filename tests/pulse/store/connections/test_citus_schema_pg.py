@@ -1,0 +1,103 @@
+"""The layout of a queue on Citus, made on one PostgreSQL: its views take every statement that a table takes."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Final
+
+import asyncpg
+import pytest
+
+from pulse.store.connections import citus_schema
+from pulse.store.connections.rendering import rendered
+from pulse.store.statements import STATEMENTS, schema_sql, texts
+from tests.support.checking.planning import refused
+
+if TYPE_CHECKING:
+    from asyncpg import Connection, Record
+
+pytestmark = pytest.mark.postgres
+SCHEMAS: Final = ("pulse", "x y")
+(_GUARD,) = texts("connections", "citus_guard.sql")
+_TABLES: Final = "SELECT relname::text FROM pg_class WHERE relnamespace = $1::text::regnamespace AND relkind = 'r'"
+
+
+@asynccontextmanager
+async def _laid_out(dsn: str, schema: str) -> AsyncIterator[Connection[Record]]:
+    """A queue whose tables have the names that they have on a node of Citus."""
+    connection: Connection[Record] = await asyncpg.connect(dsn, statement_cache_size=0)
+    try:
+        for command in (*citus_schema.for_all_nodes(schema_sql()), *citus_schema.rows(schema_sql())):
+            await connection.execute(rendered(command, schema))
+        rows = rendered("pulse_rows", schema)
+        shards = dict(zip((row[0] for row in await connection.fetch(_TABLES, rows)), itertools.count(102_000)))
+        for table, shard in shards.items():
+            await connection.execute(f"ALTER TABLE {rows}.{table} RENAME TO {table}_{shard}")
+        for table in ("audit", "signals"):  # Citus gives shards no identities
+            await connection.execute(f"ALTER TABLE {rows}.{table}_{shards[table]} ALTER COLUMN id DROP IDENTITY")
+        for command in (_GUARD, *citus_schema.for_home(schema_sql(), shards)):
+            await connection.execute(rendered(command, schema))
+        for table, shard in shards.items():  # only Citus has what it asks
+            await connection.execute(f"DROP TRIGGER a_stay_with_rows ON {rows}.{table}_{shard}")
+        yield connection
+    finally:
+        await connection.close(timeout=5)
+
+
+@pytest.mark.parametrize("schema", SCHEMAS)
+async def test_all_statements_but_the_sample_are_planned(empty_dsn: str, schema: str) -> None:
+    async with _laid_out(empty_dsn, schema) as connection:
+        assert (await refused(connection, schema)).keys() == {"sample_waiting"}
+
+
+@pytest.mark.parametrize("schema", SCHEMAS)
+async def test_the_functions_work_on_views(empty_dsn: str, schema: str) -> None:
+    async with _laid_out(empty_dsn, schema) as connection:
+
+        async def does(sql: str, *values: object) -> object:
+            return await connection.fetchval(rendered(sql, schema), *values)
+
+        parent = await does("SELECT pulse.submit('a', unique_key => 'k')")
+        child = await does("SELECT pulse.submit('b', group_key => 'g', after => ARRAY[$1::uuid])", parent)
+        assert await does("SELECT id FROM pulse.jobs WHERE waiting_on = 1") == child
+        assert await does("SELECT pulse.signal($1, 'go')", child)
+        assert await does("SELECT id FROM pulse.signals") == 1
+        for _ in range(2):
+            await does("SELECT pulse.note('test')")
+        assert await does("SELECT array_agg(id ORDER BY id) FROM pulse.audit") == [1, 2]
+        schedule = await does("SELECT pulse.create_schedule('nightly', every_s => 60)")
+        assert await does("SELECT pulse.trigger_schedule($1)", schedule)
+        assert await does("DELETE FROM pulse.jobs WHERE id = $1 RETURNING true", child)
+        for linked in ("pulse.dependencies", "pulse.signals"):  # by a trigger of the table
+            assert await does(f"SELECT count(*) FROM {linked}") == 0
+
+
+def test_each_command_is_somewhere() -> None:
+    found = list(citus_schema.commands(schema_sql()))
+    assert len(found) > 100
+    assert all(command.startswith(("CREATE ", "COMMENT ", "INSERT ", "DO ", "GRANT ", "REVOKE ")) for command in found)
+    made = [*citus_schema.for_all_nodes(schema_sql()), *citus_schema.rows(schema_sql())]
+    home = list(citus_schema.for_home(schema_sql(), _Numbers()))
+    for command in found:
+        name = command.split("(")[0].split("pulse.")[-1].split()[0]
+        assert any(name in one for one in (*made, *home)), command
+
+
+class _Numbers(dict[str, int]):
+    def __missing__(self, key: str) -> int:
+        return 1
+
+
+@pytest.mark.parametrize(("sql", "wanted"), [
+    ("-- a; b\nSELECT 1;\n\n-- c\nSELECT ';', \";\";", ["SELECT 1", "SELECT ';', \";\""]),
+    ("DO $x$ BEGIN; $$;$$ END; $x$;", ["DO $x$ BEGIN; $$;$$ END; $x$"]),
+    ("CREATE FUNCTION f() BEGIN ATOMIC\n  SELECT 1;\nEND;", ["CREATE FUNCTION f() BEGIN ATOMIC\n  SELECT 1;\nEND"]),
+])  # fmt: skip
+def test_commands_end_where_they_end(sql: str, wanted: list[str]) -> None:
+    assert list(citus_schema.commands(sql)) == wanted
+
+
+def test_there_are_statements() -> None:
+    assert len(STATEMENTS) > 100
