@@ -15,6 +15,7 @@ from pulse.config import Settings
 from pulse.errors import SchemaError, UnavailableError
 from pulse.store.admin import doctor
 from pulse.store.admin.checks import READING, connected
+from pulse.store.connections import pooler
 from pulse.store.connections.pool import HOT_SETTINGS, SERVER_SETTINGS, Target, connect
 from pulse.store.connections.pooler import PoolerError, refuse_pooler
 from pulse_actors.runtime.actor import Runtime
@@ -192,6 +193,17 @@ async def test_a_pooler_that_keeps_sessions_is_let_be(empty: str) -> None:
     """It refuses settings at the start of a session; each session keeps those that are set in it."""
     with bouncer(empty, "session") as dsn:
         await refuse_pooler(Target(dsn, "test"))
+
+
+async def test_a_pool_without_room_does_not_answer(empty: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes the client, and lets its first query wait."""
+    monkeypatch.setattr(pooler, "STATEMENT_DEADLINE_S", 0.5)
+    with bouncer(empty, "session", database="pool_size=1") as dsn:
+        other = await asyncpg.connect(dsn)
+        assert await other.fetchval("SELECT 1") == 1
+        with pytest.raises(UnavailableError, match=r"does not answer a query; is a pool full\?"):
+            await refuse_pooler(Target(dsn, "test"))
+        other.terminate()
 
 
 async def test_nobody_who_is_away_is_a_pooler() -> None:
