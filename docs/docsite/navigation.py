@@ -27,7 +27,7 @@ PARTS: Final[Mapping[str, Sequence[str]]] = {
     "Run it": ("operating", "backups", "high-availability", "citus", "kubernetes", "dashboard", "recovery", "tuning"),
     "Come from": ("compared", "migrate-from-celery", "migrate-from-rq", "migrate-from-procrastinate"),
     "Reference": ("operations", "state-machine", "sql", "protocol", "glossary", "faq"),
-    "Proof": ("performance", "performance-peers", "chaos", "fuzzing", "model", "simulation", "repairs"),
+    "Proof": ("performance", "how-far", "performance-peers", "chaos", "fuzzing", "model", "simulation", "repairs"),
     "Change it": ("architecture", "adr/README"),
 }
 DECISIONS: Final = "adr/README"
