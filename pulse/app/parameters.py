@@ -137,7 +137,8 @@ class Parameters:
     def _plain_types(self) -> tuple[tuple[str, Any], ...]:
         """The parameters and their types, if args that have exactly these need no conversion."""
         kinds = {name: self.types.get(name) for name in self._declared}
-        return tuple(kinds.items()) if _AS_THEY_ARE.issuperset(kinds.values()) else _NEVER
+        is_plain = all(any(kind is one for one in _AS_THEY_ARE) for kind in kinds.values())  # some cannot be hashed
+        return tuple(kinds.items()) if is_plain else _NEVER
 
     def _check_names(self, given: Mapping[str, object]) -> None:
         if given.keys() == self._declared.keys():

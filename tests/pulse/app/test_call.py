@@ -18,7 +18,7 @@ import pytest
 
 import pulse
 from pulse.app.call import resolve_call
-from pulse.app.parameters import ArgumentError
+from pulse.app.parameters import ArgumentError, Parameters
 from pulse.errors import BadRequestError, HandlerError
 
 
@@ -192,6 +192,32 @@ def test_a_worker_names_the_place_and_not_the_value() -> None:
         with pytest.raises(ArgumentError) as caught:
             parameters.decoded(args)
         assert str(caught.value) == message
+
+
+def test_a_worker_checks_args_that_need_no_conversion() -> None:
+    def plain(number: int, text: str = "x") -> None:
+        """Types that JSON has."""
+
+    parameters = _parameters(plain)
+    assert parameters.decoded({"text": "a", "number": 1}) == {"text": "a", "number": 1}
+    assert parameters.decoded({"number": 1}) == {"number": 1}
+    good = {"text": "a", "number": 1}
+    for args in ({**good, "number": True}, {**good, "number": "1"}, {**good, "text": 2}, {**good, "more": 1}, {}):
+        with pytest.raises(ArgumentError):
+            parameters.decoded(dict(args))
+
+
+def test_a_worker_takes_metadata_that_cannot_be_hashed() -> None:
+    def measured(number: Annotated[int, ["seconds"]]) -> None:
+        """With a note of its own."""
+
+    assert _parameters(measured).decoded({"number": 1}) == {"number": 1}
+
+
+def _parameters(function: Callable[..., None]) -> Parameters:
+    its = pulse.App()
+    its.handler("it")(function)
+    return its.handlers["it"].parameters
 
 
 def test_models_of_pydantic() -> None:

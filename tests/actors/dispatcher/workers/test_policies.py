@@ -31,6 +31,8 @@ def test_stalls() -> None:
     assert [registry.stall_s(topic) for topic in "abcx"] == [5.0, 9.0, 9.0, 9.0]
     assert registry.stall_s("a", 1.0) == 1.0
     assert book({}).stall_s("a") is None
+    for live, has_stalls in (({}, False), ({"": LIVE[""]}, True), ({"a": LIVE["a"]}, True), ({"b": LIVE["b"]}, False)):
+        assert TopicPolicies(live).has_stalls is has_stalls
 
 
 def test_leases() -> None:
