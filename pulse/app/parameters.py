@@ -51,7 +51,6 @@ class Parameters:
         self._known = frozenset(self._declared)
         self._required = frozenset(one.name for one in named if one.default is inspect.Parameter.empty)
         self._takes_others = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters.values())
-        self._plain: tuple[tuple[str, Any], ...] | None = None
 
     @functools.cached_property
     def types(self) -> dict[str, Any]:
@@ -106,9 +105,7 @@ class Parameters:
         Raises:
             ArgumentError: The handler does not take them. Names the place, not the value, which may be a secret.
         """
-        plain = self._plain
-        if plain is None:
-            plain = self._plain = self._plain_types()
+        plain = self._plain_types
         for name, kind in plain:
             if name not in given or given[name].__class__ is not kind:
                 break
@@ -134,6 +131,7 @@ class Parameters:
         defaults = {name: one.default for name, one in self._declared.items() if name not in self._required}
         return {**defaults, **self.decoded(dict(given))}
 
+    @functools.cached_property
     def _plain_types(self) -> tuple[tuple[str, Any], ...]:
         """The parameters and their types, if args that have exactly these need no conversion."""
         kinds = {name: self.types.get(name) for name in self._declared}

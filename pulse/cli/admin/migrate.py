@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Generator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -163,12 +163,8 @@ async def _migrate(target: Target, prefix: str | None) -> list[str]:
 async def _distribute(target: Target) -> str:
     from pulse.store.connections.citus_installation import distribute
 
-    try:
+    with _refusals():
         made = await distribute(target)
-    except Exception as error:
-        if getattr(error, "sqlstate", None) is None:
-            raise
-        raise PulseError(f"the database refused: {error}") from error
     return f"Citus {'keeps' if made else 'kept'} the tables of {quoted(target.schema)}{'' if made else ' already'}"
 
 
@@ -185,14 +181,22 @@ async def _opened(target: Target) -> AsyncGenerator[Store]:
 
     store = Store(target, hot=1, queries=1)
     try:
-        await store.check_sessions()
-        yield store
+        with _refusals():
+            await store.check_sessions()
+            yield store
+    finally:
+        store.close()
+
+
+@contextlib.contextmanager
+def _refusals() -> Generator[None]:
+    """What the database refuses in here is one line."""
+    try:
+        yield
     except Exception as error:
         if getattr(error, "sqlstate", None) is None:
             raise
         raise PulseError(f"the database refused: {error}") from error
-    finally:
-        store.close()
 
 
 async def _make_roles(store: Store, prefix: str) -> Made:

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from pulse.errors import ConflictError, NotFoundError, PulseError, SchemaError, UnavailableError
 from pulse.store.admin.schema import SCHEMA_VERSION, installed_version, works_with
-from pulse.store.connections.citus import CITUS, KEPT_BY_CITUS
+from pulse.store.connections.citus import KEPT_BY_CITUS, is_distributed
 from pulse.store.connections.pool import Target, connect
 from pulse.store.connections.session import schema_in
 from pulse.store.failures import Meaning, meaning_of
@@ -169,7 +169,7 @@ class Examination:
         try:
             if check.needs_watchdog and (reason := await self._absence(connection)):
                 return CheckResult(check, "skipped", reason=reason)
-            if check.name == _GUARDS and await connection.fetchval(CITUS["distributed"].sql):
+            if check.name == _GUARDS and await is_distributed(connection):
                 return CheckResult(check, "skipped", reason=KEPT_BY_CITUS)
             if check.statement is None:
                 return _finding(check, await _held_by_dead(connection), self._examples)

@@ -22,7 +22,7 @@ from pulse.common.dsn import hosts_of
 from pulse.errors import PulseError, UnavailableError
 from pulse.security.schema_name import DEFAULT, quoted
 from pulse.store.admin.schema import SCHEMA_VERSION, is_development, works_with
-from pulse.store.connections.citus import CITUS, KEPT_BY_CITUS
+from pulse.store.connections.citus import KEPT_BY_CITUS, is_distributed
 from pulse.store.connections.pool import Target, connect
 from pulse.store.failures import FAILURES, Meaning, meaning_of
 from pulse.store.statements import parse, schema_sql, texts
@@ -106,7 +106,7 @@ async def _ask_all(seen: DatabaseAnswers, target: Target, connection: Connection
     if IDENTITY not in seen.rows:
         raise UnavailableError(seen.failed[IDENTITY])
     (identity,) = seen.rows[IDENTITY] = [_with_skew(row, before_s, time.time()) for row in seen.rows[IDENTITY]]
-    if await connection.fetchval(CITUS["distributed"].sql):
+    if await is_distributed(connection):
         seen.failed |= dict.fromkeys(_OF_ONE_SERVER, KEPT_BY_CITUS)
     else:
         seen.rows["clusters"] = await clusters_of(target)
@@ -253,7 +253,7 @@ class FindingStore:
         before_s = time.time()
         try:
             async with self._pool.connection(deadline_s=FINDING_S) as connection:
-                if question in _OF_ONE_SERVER and await connection.fetchval(CITUS["distributed"].sql):
+                if question in _OF_ONE_SERVER and await is_distributed(connection):
                     return None
                 rows: list[Mapping[str, Any]] = [dict(row) for row in await connection.fetch(QUESTIONS[question].sql)]
         except UnavailableError:

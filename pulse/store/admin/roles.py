@@ -16,7 +16,7 @@ import msgspec
 from pulse.errors import ConfigError, SchemaError
 from pulse.security.schema_name import DEFAULT, quoted
 from pulse.store.connections.rendering import rendered
-from pulse.store.connections.session import schema_in
+from pulse.store.connections.session import begin_migration, schema_in
 from pulse.store.statements import STATEMENTS, texts
 
 if TYPE_CHECKING:
@@ -121,8 +121,7 @@ async def make_roles(connection: Connection[Record], prefix: str) -> Made:
         SchemaError: There is no schema, it has other roles, or the role that is connected may not do that.
     """
     async with connection.transaction():
-        await connection.execute(STATEMENTS["schema_limits"].sql, LOCK_TIMEOUT)
-        await connection.execute(STATEMENTS["schema_lock"].sql)
+        await begin_migration(connection, LOCK_TIMEOUT)
         await connection.execute(STATEMENTS["roles_lock"].sql)
         me = await standing(connection)
         found = await connection.fetch(STATEMENTS["roles_found"].sql, names_of(prefix))

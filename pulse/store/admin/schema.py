@@ -14,8 +14,8 @@ import asyncpg
 
 from pulse.errors import SchemaError, UnavailableError
 from pulse.store.admin.roles import standing
-from pulse.store.connections.citus import CITUS
-from pulse.store.connections.session import schema_in
+from pulse.store.connections.citus import is_distributed
+from pulse.store.connections.session import begin_migration, schema_in
 from pulse.store.statements import STATEMENTS, schema_sql
 
 if TYPE_CHECKING:
@@ -82,8 +82,7 @@ async def ensure_schema(connection: Connection[Record], *, install: bool = True,
 
 
 async def _install(connection: Connection[Record]) -> None:
-    await connection.execute(STATEMENTS["schema_limits"].sql, f"{LOCK_TIMEOUT_S}s")
-    await connection.execute(STATEMENTS["schema_lock"].sql)
+    await begin_migration(connection, f"{LOCK_TIMEOUT_S}s")
     if await installed_version(connection) == 0:  # else another process did it meanwhile
         await _refuse_foreign(connection)
         await _refuse_distributed(connection)
@@ -102,7 +101,7 @@ async def _refuse_foreign(connection: Connection[Record]) -> None:
 
 async def _refuse_distributed(connection: Connection[Record]) -> None:
     """Refuse to install a queue on a node of Citus, where another node has that queue."""
-    if await connection.fetchval(CITUS["distributed"].sql):
+    if await is_distributed(connection):
         message = f"Citus keeps the queue {schema_in(connection)}, on another node: PULSE_DSN has to name all its nodes"
         raise SchemaError(message)
 

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Final
 
 from pulse.errors import UnavailableError
 from pulse.store.connections import citus_schema
-from pulse.store.connections.session import schema_in
+from pulse.store.connections.session import begin_migration, schema_in
 from pulse.store.failures import FAILURES
-from pulse.store.statements import STATEMENTS, parse, schema_sql, texts
+from pulse.store.statements import parse, schema_sql, texts
 
 if TYPE_CHECKING:
+    from asyncpg import Connection, Record
+
     from pulse.store.connections.session import Session
 
 CITUS: Final = parse(*texts("connections", "citus.sql"))
@@ -40,8 +42,13 @@ async def stay_with_rows(connection: Session, shown: str) -> None:
         raise UnavailableError(f"the database {shown} cannot be used for a queue on Citus: {reason}") from error
 
 
+async def is_distributed(connection: Connection[Record]) -> bool:
+    """Whether Citus keeps the rows of the queue; false on any other PostgreSQL."""
+    return bool(await connection.fetchval(CITUS["distributed"].sql))
+
+
 async def _stay(connection: Session, shown: str) -> None:
-    if not await connection.fetchval(CITUS["distributed"].sql):
+    if not await is_distributed(connection):
         return
     home = await connection.fetchrow(CITUS["home_of_rows"].sql)
     if home is None or not home["is_here"]:
@@ -58,8 +65,7 @@ async def _attach(connection: Session) -> None:
     """Make the views and functions of rows that this node has."""
     async with connection.transaction():
         await connection.execute(CITUS["write"].sql)
-        await connection.execute(STATEMENTS["schema_limits"].sql, LOCK_TIMEOUT)
-        await connection.execute(STATEMENTS["schema_lock"].sql)
+        await begin_migration(connection, LOCK_TIMEOUT)
         if (await connection.fetchrow(CITUS["home_of_rows"].sql))["is_attached"]:
             return  # another connection did it meanwhile
         await connection.execute(CITUS["keep_local"].sql)

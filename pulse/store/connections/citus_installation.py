@@ -11,8 +11,9 @@ from pulse.common.dsn import hosts_of
 from pulse.errors import ConfigError, UnavailableError
 from pulse.security.schema_name import quoted
 from pulse.store.connections import citus_schema
-from pulse.store.connections.citus import CITUS, LOCK_TIMEOUT
+from pulse.store.connections.citus import CITUS, LOCK_TIMEOUT, is_distributed
 from pulse.store.connections.pool import Target, connect
+from pulse.store.connections.session import begin_migration
 from pulse.store.statements import STATEMENTS, schema_sql
 
 if TYPE_CHECKING:
@@ -63,9 +64,8 @@ async def _is_coordinator(connection: Session, shown: str) -> bool:
 
 async def _make(connection: Session) -> bool:
     async with connection.transaction():
-        await connection.execute(STATEMENTS["schema_limits"].sql, LOCK_TIMEOUT)
-        await connection.execute(STATEMENTS["schema_lock"].sql)
-        if await connection.fetchval(CITUS["distributed"].sql):
+        await begin_migration(connection, LOCK_TIMEOUT)
+        if await is_distributed(connection):
             return False
         if await connection.fetchval(STATEMENTS["schema_is_there"].sql):
             name = quoted(connection.schema)

@@ -18,7 +18,7 @@ import asyncpg
 from pulse.security.schema_name import DEFAULT, quoted
 from pulse.store.connections.rendering import rendered
 from pulse.store.failures import FAILURES, UnreadableAnswerError
-from pulse.store.statements import name_of
+from pulse.store.statements import STATEMENTS, name_of
 
 if TYPE_CHECKING:
     from asyncpg import Record
@@ -108,3 +108,14 @@ def schema_in(connection: _Connection) -> str:
 def in_schema(connection: _Connection, name: str) -> str:
     """A qualified name of the schema ``pulse``, in the schema of *connection*; for names that are arguments."""
     return rendered(name, getattr(connection, "schema", DEFAULT))
+
+
+async def begin_migration(connection: _Connection, lock_timeout: str) -> None:
+    """
+    Set the limits of the transaction, and wait until no other one changes this schema.
+
+    Args:
+        lock_timeout: How long to wait, as PostgreSQL writes it.
+    """
+    await connection.execute(STATEMENTS["schema_limits"].sql, lock_timeout)
+    await connection.execute(STATEMENTS["schema_lock"].sql)

@@ -269,7 +269,7 @@ class Attempt(HandlerCall):
 
     def ending(self, value: object) -> Outcome:
         """The outcome, from what the handler returned, or the exception that ended it."""
-        if value is None and self.fence is None:
+        if value is None:
             return DONE  # as it comes to below; nearly every job
         if self.is_completed:
             note_late(self.job.name, value)

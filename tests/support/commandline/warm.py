@@ -103,7 +103,7 @@ class Running:
 
 
 class Process(subprocess.Popen[bytes]):
-    """A program of SYSTEMS for who would start it by Popen: without pipes, and with /dev/null for its stdin."""
+    """Like a Popen of one of SYSTEMS, but forked: without pipes, and with /dev/null for its stdin."""
 
     def __init__(
         self,
@@ -149,9 +149,10 @@ def program(
     stdout: IO[bytes] | None = None,
     stderr: IO[bytes],
     start_new_session: bool = False,
+    may_be_warm: bool = True,
 ) -> subprocess.Popen[bytes]:
     """Start *module* with these words: warm, or by the command *cold* where an interpreter has to see *env* first."""
-    if is_usual(env):
+    if may_be_warm and is_usual(env):
         return Process(
             [module, *words], env=env, cwd=cwd, stdout=stdout, stderr=stderr, start_new_session=start_new_session
         )

@@ -16,7 +16,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final
 
 import asyncpg
 import psutil
@@ -87,17 +87,13 @@ class System:
     def spawn(self, *options: str) -> subprocess.Popen[bytes]:
         assert self.process is None
         with self.errors.open("ab") as sink:
-            self.process = self._run([*self._command[1:], *options], sink)
+            dsn = self.dsn or self._env.get("PULSE_DSN", "")
+            self.process = program(
+                "pulse_supervisor.main", [*self._command[1:], *options], self._command[:1],
+                env=self._env, stdout=sink, stderr=sink, cwd=self.directory,
+                may_be_warm=redact_dsn(dsn) == dsn,  # else it hides the password by another exec
+            )  # fmt: skip
         return self.process
-
-    def _run(self, words: Sequence[str], sink: IO[bytes]) -> subprocess.Popen[bytes]:
-        module, cold = "pulse_supervisor.main", self._command[:1]
-        dsn = self.dsn or self._env.get("PULSE_DSN", "")
-        if redact_dsn(dsn) != dsn:  # cold: it hides the password by another exec, and tests look where it shows
-            return subprocess.Popen(
-                [*cold, *words], env=self._env, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, cwd=self.directory
-            )
-        return program(module, words, cold, env=self._env, stdout=sink, stderr=sink, cwd=self.directory)
 
     def stop(self) -> int:
         return self._end(signal.SIGTERM)

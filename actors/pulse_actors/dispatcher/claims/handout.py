@@ -248,18 +248,12 @@ def assign_frames(
         claims: In the order in which they start.
         lease_s: Length of a lease, unless the topic has another one.
     """
-    policies = registry.policies
-    differ = bool(policies.leases) or policies.has_stalls
+    leases, stall_s = registry.policies.leases, registry.stall_s
     for part in _parts(claims):
-        if differ:
-            yield [_wire(claim, registry, lease_s) for claim in part]
-        else:
-            yield [(*claim[:_SENT_FIELDS], lease_s, _extra(claim)) for claim in part]
-
-
-def _wire(claim: Claim, registry: WorkerRegistry, lease_s: float) -> tuple[object, ...]:
-    lease_s = registry.policies.leases.get(claim.topic, lease_s)
-    return (*claim[:_SENT_FIELDS], lease_s, _extra(claim, registry.stall_s(claim.topic)))
+        yield [
+            (*claim[:_SENT_FIELDS], leases.get(claim.topic, lease_s), _extra(claim, stall_s(claim.topic)))
+            for claim in part
+        ]
 
 
 def _parts(claims: Sequence[Claim]) -> Iterator[Sequence[Claim]]:

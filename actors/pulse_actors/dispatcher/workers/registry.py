@@ -235,7 +235,7 @@ class WorkerRegistry:
         """A worker holds these jobs from now on, sent by so many frames."""
         worker = self._workers[identity]
         held, stalls, assigns = worker.held, worker.facts.stalls, worker.jobs.assigns
-        may_stall = bool(stalls) or self.policies.has_stalls
+        may_stall = self._may_stall(worker)
         for claim in claims:
             stall_s = self.stall_s(claim.topic, stalls.get(claim.name)) if may_stall else None
             held[claim.id, claim.attempt] = HeldJob(
@@ -265,19 +265,22 @@ class WorkerRegistry:
         """Handlers of these were called; returns those that must end, or report progress, in time."""
         bounded: list[tuple[Pair, HeldJob]] = []
         jobs, heard_s, stalls = worker.held, worker.contact.heard_s, worker.facts.stalls
-        may_stall = bool(stalls) or self.policies.has_stalls
+        may_stall = self._may_stall(worker)
         for pair in pairs:
             held = jobs.get(pair)
             if held is not None:
                 held.started = True
                 held.since_s = held.since_s or heard_s
-                if apart and pair in apart:
-                    held.apart = True
+                held.apart = held.apart or pair in apart
                 if may_stall and held.stall_s is None:  # its worker listed it in its hello
                     held.stall_s = self.stall_s(held.topic, stalls.get(held.name))
                 if held.timeout_s is not None or held.stall_s is not None:
                     bounded.append((pair, held))
         return bounded
+
+    def _may_stall(self, worker: RegisteredWorker) -> bool:
+        """Whether any job of *worker* may have a longest silence: hardly any worker's has, and each job would ask."""
+        return bool(worker.facts.stalls) or self.policies.has_stalls
 
 
 def deal(credits_: Sequence[int], limit: int) -> list[int]:
