@@ -17,7 +17,7 @@ from pulse.errors import UnavailableError
 from pulse.store.store import Store
 
 RELEASED: Final = "released"  # says pulse.settle, when jobs that waited for others are due
-PAUSE_S: Final = 0.1  # between two notifications, and between two claims because of received ones
+PAUSE_S: Final = 0.1  # between two notifications, and between two claims for received ones; submits by SQL: 0.05
 
 
 class CrossHostHints:
@@ -27,7 +27,7 @@ class CrossHostHints:
         self._store = store
         self._name = secrets.token_hex(8)  # to recognise its own notifications
         self._arrived = anyio.Event()
-        self._next_s = float("-inf")
+        self._last_look_s = float("-inf")  # the last one that was asked for
 
     def work(self) -> None:
         """There is work that no worker here has room for."""
@@ -51,11 +51,15 @@ class CrossHostHints:
             now_s: Monotonic clock.
 
         Returns:
-            In how many seconds to look for it: at once, and again later, since others had to wait before they notify.
+            In how many seconds to look for it. One look is at least PAUSE_S, and less than two of them, from now: other
+            submits had to wait before they notify.
         """
         if sender == RELEASED:
             return [0.0]
-        if sender == self._name or now_s < self._next_s:
+        if sender == self._name or now_s < self._last_look_s - PAUSE_S:
             return []
-        self._next_s = now_s + PAUSE_S
-        return [0.0, PAUSE_S]
+        if now_s >= self._last_look_s:
+            self._last_look_s = now_s + PAUSE_S
+            return [0.0, PAUSE_S]
+        self._last_look_s += PAUSE_S
+        return [self._last_look_s - now_s]

@@ -152,8 +152,10 @@ async def test_what_is_heard(store: Store) -> None:
     news = CrossHostHints(store)
     assert news.heard(news._name, 10.0) == []
     assert news.heard("another", 10.0) == [0.0, PAUSE_S]
-    assert news.heard("another", 10.0 + PAUSE_S / 2) == []
-    assert news.heard("", 10.0 + PAUSE_S) == [0.0, PAUSE_S]
+    assert news.heard("", 10.0 + PAUSE_S / 2) == pytest.approx([1.5 * PAUSE_S]), "a submit after the look at 1.0"
+    assert news.heard("", 10.0 + PAUSE_S * 0.7) == [], "the look at 2.0 is late enough"
+    assert news.heard("", 10.0 + PAUSE_S * 1.5) == pytest.approx([1.5 * PAUSE_S])
+    assert news.heard("", 10.0 + PAUSE_S * 3.1) == [0.0, PAUSE_S]
     assert news.heard(None, 20.0) == [0.0, PAUSE_S]
 
 
