@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 pytestmark = [
     pytest.mark.process, pytest.mark.postgres, pytest.mark.rest, pytest.mark.patient,
-    pytest.mark.skipif(why_not() is not None, reason=f"no Citus: {why_not()}"),
+    pytest.mark.skipif(why_not() is not None, reason=f"not packaged: Citus: {why_not()}"),
 ]  # fmt: skip
 NEEDS_A_TABLE: Final = {"sample_waiting"}  # by TABLESAMPLE: the depths of a queue with very many waiting jobs
 GO_ON_S: Final = 15.0

@@ -72,11 +72,21 @@ def ini_of(text: str) -> configparser.ConfigParser:
     return ini
 
 
-@contextlib.contextmanager
-def started(ini: configparser.ConfigParser, there: Mapping[str, str]) -> Iterator[str]:
-    program = shutil.which("pgbouncer", path="/usr/sbin:/usr/bin")
+def program_of(needed: tuple[int, ...] = ()) -> str:
+    """The program, by PULSE_PGBOUNCER or installed; where it is missing or older than *needed*, the test is skipped."""
+    program = os.environ.get("PULSE_PGBOUNCER") or shutil.which("pgbouncer", path="/usr/sbin:/usr/bin")
     if program is None:
         pytest.skip("package pgbouncer is not installed")
+    if needed:
+        said = subprocess.check_output([program, "--version"], text=True).split()[1]
+        if tuple(map(int, said.split("."))) < needed:
+            pytest.skip(f"not packaged: a PgBouncer newer than {said}: PULSE_PGBOUNCER names one")
+    return program
+
+
+@contextlib.contextmanager
+def started(ini: configparser.ConfigParser, there: Mapping[str, str]) -> Iterator[str]:
+    program = program_of()
     with tempfile.TemporaryDirectory(prefix="pulse-b-") as name, socket.create_server(("127.0.0.1", 0)) as free:
         directory, port = Path(name), free.getsockname()[1]
         directory.chmod(0o777)

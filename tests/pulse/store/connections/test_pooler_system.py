@@ -21,7 +21,7 @@ from pulse.store.connections.pooler import PoolerError, refuse_pooler
 from pulse_actors.runtime.actor import Runtime
 from tests.support.checking.markdown import DOCS, blocks, section
 from tests.support.commandline.cli import environment, run
-from tests.support.servers.bouncer import bouncer, bouncer_of
+from tests.support.servers.bouncer import bouncer, bouncer_of, program_of
 from tests.support.servers.postgres import Postgres
 from tests.support.systems.system import short_directory
 from tests.support.systems.system_kit import SHORT_LEASE, clean_environment, place
@@ -119,6 +119,24 @@ def test_a_server_and_sql_submits_by_the_recipe_of_the_page(empty: str, recipe: 
             client.wait(job)
         assert whole.log("database_away") == []
         assert asyncio.run(settings_left(pools["shop"])) == {("0", "on")}
+
+
+async def test_statements_that_a_driver_prepares_go_through_transactions(empty: str, recipe: str) -> None:
+    """From 1.21 on, in whichever session a client gets. Pulse itself is refused all the same."""
+    program_of(needed=(1, 21))
+    run(["migrate", "--dsn", empty], environment())
+    with bouncer_of(recipe, empty) as pools:
+        one, other = [await asyncpg.connect(pools["shop"]) for _ in range(2)]
+        submit = await one.prepare("SELECT pulse.submit(name => 'mark')")
+        jobs = {await submit.fetchval()}
+        async with other.transaction():  # takes the only session there is, with the statement
+            await other.fetchval("SELECT 1")
+            jobs.add(await submit.fetchval())
+        assert len(jobs) == 2
+        with pytest.raises(PoolerError, match=ANOTHER):
+            await refuse_pooler(Target(pools["shop"], "test"))
+        for client in (one, other):
+            client.terminate()
 
 
 async def submitted(dsn: str) -> list[UUID]:
