@@ -27,16 +27,27 @@ from pathlib import Path
 from typing import IO, Any, Final, NamedTuple
 
 from tests.mutants.site.hook import SOURCE
+from pulse.worker.options import import_loop
+from tests.support.commandline import standby
 
 ROOT: Final = Path(__file__).resolve().parents[3]
+ROOM: Final = " " * 10_000  # for the words and the environment of what is forked
 PIPE_BYTES: Final = 65536  # what a pipe takes without a reader
-_AT_START: Final = ("PYTHON", "LC_", "LANG", "LD_")  # variables that an interpreter looks at when it starts
 PULSE: Final = "pulse.cli.main"
+ACTORS: Final = "pulse_actors"
+HANDLERS: Final = "pulse.worker.handler_process"
 SYSTEMS: Final = {  # the modules of these programs, and what they import later than at their start
     "pulse_supervisor.main": ("pulse.logs", "pulse_supervisor.preflight", "pulse_supervisor.supervisor"),
     "pulse.worker.__main__": (),
     PULSE: ("pulse.worker.command",),
     "tests.support.systems.supervisor_under_test": (),
+    f"{ACTORS}.__main__": tuple(f"{ACTORS}.{name}" for name in ("dispatcher.main", "watchdog.actor", "scheduler.actor", "pause")),
+    HANDLERS: (),
+}
+STARTS: Final = {  # what each of them starts first
+    "pulse_supervisor.main": ACTORS,
+    "pulse.worker.__main__": HANDLERS,
+    PULSE: HANDLERS,
 }
 _NUMBER: Final = struct.Struct("=q")
 _REQUEST_BYTES: Final = 100_000
@@ -166,7 +177,7 @@ def is_usual(env: Mapping[str, str]) -> bool:
     """Whether an interpreter would begin with it as the server did; the server may find more modules."""
     from tests.support.commandline.cli import environment
 
-    (its, usual) = (_at_start(one) for one in (env, environment()))
+    (its, usual) = (standby.at_start(one) for one in (env, environment()))
     paths, known = (set(filter(None, one.pop("PYTHONPATH", "").split(os.pathsep))) for one in (its, usual))
     return its == usual and paths <= known
 
@@ -178,7 +189,7 @@ def fits(words: Sequence[str | bytes], env: Mapping[str, str], stdin: bytes, usu
         and all(isinstance(word, str) and word.isprintable() for word in words)
         and sum(map(len, words)) < _REQUEST_BYTES // 10
         and len(stdin) <= PIPE_BYTES
-        and _at_start(env) == _at_start(usual)
+        and standby.at_start(env) == standby.at_start(usual)
     )
 
 
@@ -209,10 +220,6 @@ def run(
     return code, b"".join(said[stdout]), b"".join(said[stderr])
 
 
-def _at_start(env: Mapping[str, str]) -> dict[str, str]:
-    return {key: value for key, value in env.items() if key.startswith(_AT_START)}
-
-
 @functools.cache
 def _server(mutant: str | None, imports: str) -> socket.socket:
     """Start a server, with the *mutant* that is in force now; it ends when this process closes the socket."""
@@ -220,10 +227,10 @@ def _server(mutant: str | None, imports: str) -> socket.socket:
     from tests.support.commandline.cli import environment
 
     here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    command = [sys.executable, "-m", "tests.support.commandline.warm", imports, str(there.fileno())]
+    command = [sys.executable, "-m", "tests.support.commandline.warm", imports, str(there.fileno()), ROOM]
     with there:
         server = subprocess.Popen(
-            command, env=environment(), cwd=ROOT, pass_fds=[there.fileno()], stdin=subprocess.DEVNULL
+            command, env={**environment(), "ROOM": ROOM}, cwd=ROOT, pass_fds=[there.fileno()], stdin=subprocess.DEVNULL
         )
 
     def end() -> None:
@@ -242,13 +249,17 @@ def main(imports: str, number: int) -> None:
         for module, later in SYSTEMS.items():
             for name in (module, *later):
                 importlib.import_module(name)
+        import_loop("asyncio")
     gc.freeze()
     with socket.socket(fileno=number) as asked:
         forked = _serve(asked)
     if forked is None:
         return
     _become(*forked)
-    sys.exit(importlib.import_module(forked[0].module).main())
+    request = forked[0]
+    if imports == "systems" and request.module in STARTS and "--reload" not in request.words:
+        standby.lend(STARTS[request.module])
+    sys.exit(importlib.import_module(request.module).main())
 
 
 def _serve(asked: socket.socket) -> tuple[Request, list[int]] | None:
@@ -300,9 +311,7 @@ def _become(request: Request, descriptors: list[int]) -> None:
         os.dup2(one, number)
     os.closerange(3, 256)
     os.chdir(request.cwd)
-    os.environ.clear()
-    os.environ.update(request.env)
-    time.tzset()
+    standby.be_shown([sys.executable, "-m", request.module, *request.words], request.env)
     sys.argv[1:] = request.words
     sys.stdin = os.fdopen(0, encoding="utf-8", closefd=False)
     sys.stdout = os.fdopen(1, "w", encoding="utf-8", closefd=False)
