@@ -117,7 +117,7 @@ def _become(orders: socket.socket) -> None:
     be_shown(order.words, order.env)
     first = order.words.index("-m") + 1
     if "-P" not in order.words[:first]:
-        sys.path.insert(0, os.getcwd())
+        sys.path.insert(0, str(Path.cwd()))
     sys.argv[1:] = order.words[first + 1 :]
     for name in (order.words[first], f"{order.words[first]}.__main__"):
         sys.modules.pop(name, None)  # it runs as the main module

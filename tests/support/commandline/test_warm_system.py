@@ -11,6 +11,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from pulse.system import processes
+from pulse.system.process_tree import MARK
 from tests.support.commandline import cli_answers as answers
 from tests.support.commandline import warm
 from tests.support.commandline.cli import PULSE, ROOT, Done, environment, run, run_on_terminal
@@ -89,3 +91,22 @@ def test_what_an_interpreter_sees_first_is_cold() -> None:
     assert not warm.fits(["migrate"], usual, b"", usual)
     assert not warm.fits(["ctl", b"\xff"], usual, b"", usual)
     assert not warm.fits(["ctl", "submit", "x", "-"], usual, b"x" * (warm.PIPE_BYTES + 1), usual)
+
+
+def test_the_first_process_of_a_warm_program_is_forked_beside_it() -> None:
+    """It has the words and the environment of one that was started cold."""
+    with at_work() as (_, pool):
+        (child,) = pool.children()
+        places = {Path(f"/proc/{pid}/maps").read_text().split()[0] for pid in (child.pid, pool.process.pid)}
+        assert len(places) == 1, "another interpreter has other addresses"
+        assert child.cmdline()[1:3] == ["-m", warm.HANDLERS]
+        assert child.environ()[MARK].startswith(f"{processes.pid_namespace()}.{pool.process.pid}.")
+
+
+def test_a_process_that_was_never_wanted_ends_with_the_program(tmp_path: Path) -> None:
+    """Where the app is not there the pool starts no second one; nothing of the first stays."""
+    with (tmp_path / "said").open("wb") as sink:
+        process = warm.Process(["pulse.worker.__main__", "--nonsense"], env=environment(), cwd=tmp_path, stderr=sink)
+        children = psutil.Process(process.pid).children()
+        assert process.wait(10) == 2
+    assert psutil.wait_procs(children, 10)[1] == []

@@ -26,22 +26,23 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Final, NamedTuple
 
-from tests.mutants.site.hook import SOURCE
 from pulse.worker.options import import_loop
+from tests.mutants.site.hook import SOURCE
 from tests.support.commandline import standby
 
 ROOT: Final = Path(__file__).resolve().parents[3]
-ROOM: Final = " " * 10_000  # for the words and the environment of what is forked
+ROOM: Final = " " * 10_000  # for the words and environment of what is forked
 PIPE_BYTES: Final = 65536  # what a pipe takes without a reader
 PULSE: Final = "pulse.cli.main"
 ACTORS: Final = "pulse_actors"
+ACTOR_MODULES: Final = ("dispatcher.main", "watchdog.actor", "scheduler.actor", "pause")
 HANDLERS: Final = "pulse.worker.handler_process"
 SYSTEMS: Final = {  # the modules of these programs, and what they import later than at their start
     "pulse_supervisor.main": ("pulse.logs", "pulse_supervisor.preflight", "pulse_supervisor.supervisor"),
     "pulse.worker.__main__": (),
     PULSE: ("pulse.worker.command",),
     "tests.support.systems.supervisor_under_test": (),
-    f"{ACTORS}.__main__": tuple(f"{ACTORS}.{name}" for name in ("dispatcher.main", "watchdog.actor", "scheduler.actor", "pause")),
+    f"{ACTORS}.__main__": tuple(f"{ACTORS}.{name}" for name in ACTOR_MODULES),
     HANDLERS: (),
 }
 STARTS: Final = {  # what each of them starts first
