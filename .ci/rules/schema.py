@@ -2,8 +2,8 @@
 Rule 7: one version, one frozen schema and one upgrade for each release that changes the schema.
 
 ``RELEASES`` in the store says which release brought each version. A release is a tag of the repository, ``1.2.3`` or
-``v1.2.3``: a checkout without its tags cannot be checked once there was one. The commit before its tag brings the frozen
-schema.
+``v1.2.3``: a checkout without its tags cannot be checked once there was one. The frozen schema comes before
+the tag.
 """
 
 from __future__ import annotations
