@@ -45,7 +45,7 @@ CREATE TABLE pulse.schema_version (
     installed_at timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 
-INSERT INTO pulse.schema_version (version, release) VALUES (1, '0.1.0.dev13');
+INSERT INTO pulse.schema_version (version, release) VALUES (1, '0.2.0');
 
 CREATE TYPE pulse.job_status AS ENUM ('PENDING', 'RUNNING', 'COMPLETED', 'RETRYING', 'DEAD_LETTERED', 'CANCELED');
 

@@ -1,8 +1,9 @@
 """
-Rule 7: before the first release there is one schema version; then one frozen schema and one upgrade per release.
+Rule 7: one version, one frozen schema and one upgrade for each release that changes the schema.
 
 ``RELEASES`` in the store says which release brought each version. A release is a tag of the repository, ``1.2.3`` or
-``v1.2.3``: a checkout without its tags cannot be checked once there was one.
+``v1.2.3``: a checkout without its tags cannot be checked once there was one. The frozen schema comes before
+the tag.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from rules.exceptions import Exceptions
 from rules.tree import Offence, Tree
 
 HOME: Final = "pulse/store/admin/schema.py"
-UPGRADES: Final = "pulse/store/upgrades"
+UPGRADES: Final = "pulse/store/admin/upgrade/versions"
 _RELEASE: Final = re.compile(r"^v?(?P<release>\d+\.\d+\.\d+)$")
 _UPGRADE: Final = re.compile(rf"^{UPGRADES}/(?P<version>\d+)\.sql$")
 _FROZEN: Final = re.compile(r"^tests/.*schema_v(?P<version>\d+)\.sql$")
@@ -39,7 +40,9 @@ def check(tree: Tree, _allowed: Exceptions) -> Iterator[Offence]:
     if len(unreleased) > 1:
         yield Offence(HOME, 0, f"versions {unreleased} are not released: there is one such version at most")
     yield from _differences(_numbers(tree, _UPGRADE), versions - {1}, "upgrade", f"{UPGRADES}/{{}}.sql")
-    yield from _differences(_numbers(tree, _FROZEN), released, "frozen schema", "tests/…/schema_v{}.sql")
+    named = {version for version, release in releases.items() if _RELEASE.match(release)}  # the tag comes later
+    frozen = _numbers(tree, _FROZEN)
+    yield from _differences(frozen, released | (named & frozen), "frozen schema", "tests/…/schema_v{}.sql")
 
 
 def _releases(tree: Tree) -> dict[int, str] | None:

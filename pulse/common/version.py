@@ -5,4 +5,4 @@ from __future__ import annotations
 from typing import Final
 
 # Also in pyproject.toml; reading it from the installation's metadata would take 50 ms.
-VERSION: Final = "0.1.0"
+VERSION: Final = "0.2.0"

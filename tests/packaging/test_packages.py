@@ -21,6 +21,7 @@ from pulse_supervisor.systemd.units import FILES
 
 pytestmark = pytest.mark.rest
 ROOT = Path(__file__).resolve().parents[2]
+NAMED = f"pulse_supervisor-{VERSION}"
 PACKAGES = {"pulse": "pulse", "pulse_supervisor": "supervisor/pulse_supervisor", "pulse_actors": "actors/pulse_actors"}
 
 
@@ -71,11 +72,11 @@ def test_wheel_holds_the_sql(wheel: Path) -> None:
 def test_wheel_holds_nothing_else(in_wheel: set[str], wheel: Path) -> None:
     """Three import names and no more (`supervisor`, `actors` and `tests` are others'), the man page, both commands."""
     tops = {name.split("/")[0] for name in in_wheel}
-    assert tops == {*PACKAGES, "pulse_supervisor-0.1.0.dist-info", "pulse_supervisor-0.1.0.data"}
-    data = {name for name in in_wheel if name.startswith("pulse_supervisor-0.1.0.data/")}
-    assert data == {"pulse_supervisor-0.1.0.data/data/share/man/man1/pulse.1"}
+    assert tops == {*PACKAGES, f"{NAMED}.dist-info", f"{NAMED}.data"}
+    data = {name for name in in_wheel if name.startswith(f"{NAMED}.data/")}
+    assert data == {f"{NAMED}.data/data/share/man/man1/pulse.1"}
     with zipfile.ZipFile(wheel) as archive:
-        declared = archive.read("pulse_supervisor-0.1.0.dist-info/entry_points.txt").decode()
+        declared = archive.read(f"{NAMED}.dist-info/entry_points.txt").decode()
     assert "pulse = pulse.cli.main:main" in declared
     assert "pulse-supervisor = pulse_supervisor.main:main" in declared
 

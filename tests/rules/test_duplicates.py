@@ -27,7 +27,11 @@ def test_a_file_may_repeat_itself_as_little() -> None:
 
 @pytest.mark.parametrize(
     ("path", "text"),
-    [("pulse/b.py", f"# Generated from x.py\n{EIGHT}"), ("tests/b.py", EIGHT), ("pulse/store/upgrades/2.sql", EIGHT)],
+    [
+        ("pulse/b.py", f"# Generated from x.py\n{EIGHT}"),
+        ("tests/b.py", EIGHT),
+        ("pulse/store/admin/upgrade/versions/2.sql", EIGHT),
+    ],
 )
 def test_what_is_generated_tests_and_upgrades_are_exempt(path: str, text: str) -> None:
     """A program keeps its own copies equal; an upgrade repeats what it replaces."""

@@ -62,7 +62,7 @@ def test_every_rule_is_run(root: Path, capsys: pytest.CaptureFixture[str]) -> No
         f"        y{number} = {number}\n" for number in range(40)
     )
     write(root, "pulse/b.py", text)
-    write(root, "pulse/store/upgrades/2.sql", "")
+    write(root, "pulse/store/admin/upgrade/versions/2.sql", "")
     write(root, ".ci/rules/lists/riddles.txt", "whoever => name them\n")
     assert main([], root) == 1
     shown = capsys.readouterr().out

@@ -13,7 +13,7 @@ from tests.rules.kit import said
 def tree(releases: str, upgrades: Iterable[int] = (), frozen: Iterable[int] = ()) -> dict[str, str]:
     return {
         schema.HOME: f"RELEASES: Final = {releases}\n",
-        **{f"pulse/store/upgrades/{version}.sql": "" for version in upgrades},
+        **{f"{schema.UPGRADES}/{version}.sql": "" for version in upgrades},
         **{f"tests/pulse/store/admin/schema_v{version}.sql": "" for version in frozen},
     }
 
@@ -27,10 +27,11 @@ NEXT = "{1: '0.1.0', 2: '0.2.0.dev1'}"
 @pytest.mark.parametrize(("files", "tags"), [
     (tree(DRAFT), []),
     (tree(FIRST), []),
+    (tree(FIRST, frozen=[1]), []),
     (tree(FIRST, frozen=[1]), ["v0.1.0"]),
     (tree(NEXT, upgrades=[2], frozen=[1]), ["0.1.0", "nightly"]),
     (tree(SECOND, upgrades=[2], frozen=[1, 2]), ["v0.1.0", "v0.2.0"]),
-], ids=["draft", "before the tag", "first release", "on the way to the second", "second release"])  # fmt: skip
+], ids=["draft", "before the tag", "to be tagged", "first release", "next draft", "second release"])  # fmt: skip
 def test_versions_that_fit_their_releases(files: dict[str, str], tags: list[str]) -> None:
     assert said(schema.check, files, tags=tags) == []
 

@@ -21,9 +21,10 @@ from pulse.store.statements import STATEMENTS, schema_sql
 if TYPE_CHECKING:
     from asyncpg import Connection, Record
 
-# Each version of the schema, and the release of pulse that brought it. A change of schema.sql before the release
-# gives its version the next .dev number: databases with another one are refused (docs/adr/0047-one-schema-version.md).
-RELEASES: Final = {1: "0.1.0.dev13"}
+# Each version of the schema, and the release of pulse that brought it. A change of schema.sql needs another version,
+# named .dev1 of the next release, and each change before that release the next number: databases with another one are
+# refused (docs/adr/0047-one-schema-version.md).
+RELEASES: Final = {1: "0.2.0"}
 SCHEMA_VERSION: Final = max(RELEASES)
 MIN_SERVER: Final = 150000
 LOCK_TIMEOUT_S: Final = 30  # how long to wait for another migration
