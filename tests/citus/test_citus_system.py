@@ -17,6 +17,7 @@ from pulse.common.ids import uuid7
 from pulse.errors import ConfigError, SchemaError, UnavailableError
 from pulse.protocol import SubmittedJob
 from pulse.store.admin.schema import ensure_schema
+from pulse.store.connections.citus import CITUS
 from pulse.store.connections.citus_installation import distribute
 from pulse.store.connections.citus_schema import commands
 from pulse.store.connections.pool import HOT_SETTINGS, Target, connect
@@ -121,11 +122,31 @@ async def test_without_citus_there_is_one_error(nodes: Cluster) -> None:
         await distribute(Target(bare, "tests", "nowhere"))
 
 
+async def test_a_move_and_a_write_to_all_tables_do_not_wait_for_each_other(nodes: Cluster) -> None:
+    """Citus has one lock for all shards of a queue; with one for each shard this would be a deadlock."""
+    async with _queue(nodes, "woven") as early:
+        home, _ = await nodes.home("woven")
+        shards = sorted(await early.fetch(CITUS["shards"].sql), key=lambda row: row["shard"])  # as a move locks them
+        async with session(home) as watcher:
+            writing = early.transaction()
+            await writing.start()
+            for row in reversed(shards):
+                await early.execute(f"DELETE FROM pulse.{row['name']}")
+                if row is shards[-1]:
+                    move = asyncio.create_task(nodes.move("woven", "block_writes"))
+                    await until_blocked(watcher, by=early.get_server_pid())
+            await writing.commit()
+            await move
+
+
 @pytest.mark.parametrize("mode", ["force_logical", "block_writes"])
 async def test_a_write_is_moved_too_or_refused(nodes: Cluster, mode: str) -> None:
     schema = f"guarded_{mode}"
+    target = Target(nodes.dsn(), "tests", schema)
     async with _queue(nodes, schema) as early:
         home, _ = await nodes.home(schema)
+        blind = await connect(target, {})  # it has a snapshot from before the move: it does not see it
+        await blind.execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM pulse.jobs")
         async with session(home) as watcher:
             writing = early.transaction()
             await writing.start()
@@ -134,10 +155,13 @@ async def test_a_write_is_moved_too_or_refused(nodes: Cluster, mode: str) -> Non
             await until_blocked(watcher, by=early.get_server_pid())
         await writing.commit()
         await move
+        with pytest.raises(asyncpg.FeatureNotSupportedError, match="READ COMMITTED transactions only"):
+            await blind.execute(_SUBMIT)
+        blind.terminate()
         for sql in (_SUBMIT, "DELETE FROM pulse.jobs WHERE name = 'nobody'"):
             with pytest.raises(asyncpg.ReadOnlySQLTransactionError, match="moved"):
                 await early.execute(sql)
-    late = await asyncio.gather(*(connect(Target(nodes.dsn(), "tests", schema), {}) for _ in range(4)))
+    late = await asyncio.gather(*(connect(target, {}) for _ in range(4)))
     await late[0].execute(_SUBMIT)
     for connection in late:  # one of them has made the views
         assert await connection.fetchval("SELECT count(*) FROM pulse.jobs") == 2
