@@ -6,9 +6,12 @@ import asyncio
 import contextlib
 import json
 import time
-from collections.abc import AsyncIterator, Iterator, Sized
+import os
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sized
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Final
 
 import asyncpg
 import pytest
@@ -17,7 +20,9 @@ from pulse.common.ids import uuid7
 from pulse.errors import ConfigError, SchemaError, UnavailableError
 from pulse.protocol import SubmittedJob
 from pulse.store.admin.schema import ensure_schema
-from pulse.store.connections.citus import CITUS
+from pulse.store.admin.upgrade.plan import UPGRADE
+from pulse.store.connections import citus, citus_installation
+from pulse.store.connections.citus import CITUS, stay_with_rows
 from pulse.store.connections.citus_installation import distribute
 from pulse.store.connections.citus_schema import commands
 from pulse.store.connections.pool import HOT_SETTINGS, Target, connect
@@ -32,6 +37,8 @@ from tests.support.systems.system_kit import Whole, place
 from tests.support.waiting import until, until_async, until_blocked
 
 if TYPE_CHECKING:
+    from asyncpg import Connection, Record
+
     from pulse.store.connections.session import Session
 
 pytestmark = [
@@ -42,6 +49,8 @@ NEEDS_A_TABLE: Final = {"sample_waiting"}  # by TABLESAMPLE: the depths of a que
 GO_ON_S: Final = 15.0
 _SUBMIT: Final = "SELECT pulse.submit('nap')"
 JOBS: Final = 40
+SHORT_S: Final = 1.0
+_WAITING: Final = "SELECT pid FROM pg_stat_activity WHERE $1 = ANY (pg_blocking_pids(pid))"
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +106,7 @@ async def test_nothing_is_installed_beside_the_rows_of_another_node(nodes: Clust
     async with _queue(nodes, "beside"):
         _, other = await nodes.home("beside")
     lone = await connect(Target(dsn_of(other), "tests", "beside"), {})
-    with pytest.raises(SchemaError, match='Citus keeps the queue "beside", on another node'):
+    with pytest.raises(SchemaError, match='Citus keeps the queue "beside", and its views are not here: PULSE_DSN has to'):
         await ensure_schema(lone)
     lone.terminate()
 
@@ -116,8 +125,13 @@ async def test_no_node_but_the_coordinator_makes_tables(nodes: Cluster) -> None:
         await distribute(Target(dsn_of(*nodes.nodes), "tests", "nowhere"))
 
 
+async def test_a_standby_of_the_coordinator_makes_no_tables(nodes: Cluster) -> None:
+    with nodes.standby() as standby:
+        assert await distribute(Target(dsn_of(standby, nodes.coordinator), "tests", "made by the primary"))
+
+
 async def test_without_citus_there_is_one_error(nodes: Cluster) -> None:
-    bare = dsn_of(nodes.coordinator, database="postgres")
+    bare = dsn_of(nodes.coordinator, *nodes.nodes, database="postgres")
     with pytest.raises(ConfigError, match="has no extension citus"):
         await distribute(Target(bare, "tests", "nowhere"))
 
@@ -166,6 +180,82 @@ async def test_a_write_is_moved_too_or_refused(nodes: Cluster, mode: str) -> Non
     for connection in late:  # one of them has made the views
         assert await connection.fetchval("SELECT count(*) FROM pulse.jobs") == 2
         connection.terminate()
+
+
+@contextlib.asynccontextmanager
+async def _migrating(node: Node, schema: str) -> AsyncIterator[Connection[Record]]:
+    """A session that keeps others from making views or tables of a queue."""
+    async with session(node) as holder:
+        assert await holder.fetchval(rendered(UPGRADE["upgrade_lock"].sql, schema))
+        yield holder
+
+
+async def test_rows_that_move_on_while_their_views_wait_are_not_shown(nodes: Cluster) -> None:
+    async with _queue(nodes, "hasty"):
+        home, other = await nodes.home("hasty")
+    await nodes.move("hasty")
+    async with _migrating(other, "hasty") as holder:
+        joining = asyncio.create_task(connect(Target(dsn_of(other, nodes.coordinator), "tests", "hasty"), {}))
+        await until_blocked(holder, by=holder.get_server_pid())
+        await nodes.move("hasty")
+    with pytest.raises(UnavailableError, match=f"not on .*:{other.port}/pulse: Citus has it on 127.0.0.1:{home.port}"):
+        await joining
+
+
+async def test_a_node_is_home_since_it_was_asked(nodes: Cluster) -> None:
+    """Not since its answer: a move, and the refusal of a write on another connection, may come between the two."""
+    async with _queue(nodes, "dated") as connection:
+        home, _ = await nodes.home("dated")
+        async with session(home) as holder:
+            async with holder.transaction():
+                await holder.execute("LOCK TABLE pg_dist_placement IN ACCESS EXCLUSIVE MODE")
+                looking = asyncio.create_task(stay_with_rows(connection, "here"))
+                await until_blocked(holder, by=holder.get_server_pid())
+                not_yet_s = time.monotonic()
+            await looking
+        assert connection.home_since_s is not None
+        assert connection.home_since_s < not_yet_s
+
+
+async def _joins(nodes: Cluster, schema: str) -> Node:
+    """The node whose next connection makes the views."""
+    async with _queue(nodes, schema):
+        _, other = await nodes.home(schema)
+    await nodes.move(schema)
+    return other
+
+
+async def _installs(nodes: Cluster, _schema: str) -> Node:
+    return nodes.coordinator
+
+
+@pytest.mark.parametrize(("module", "where", "call"), [
+    (citus, _joins, partial(connect, settings={})), (citus_installation, _installs, distribute),
+], ids=["views", "tables"])  # fmt: skip
+async def test_a_node_that_falls_silent_is_not_waited_for(
+    nodes: Cluster,
+    monkeypatch: pytest.MonkeyPatch,
+    module: ModuleType,
+    where: Callable[[Cluster, str], Awaitable[Node]],
+    call: Callable[[Target], Coroutine[Any, Any, object]],
+) -> None:
+    """Not for its answer, and not for a rollback."""
+    schema = f"silent {module.__name__}"
+    node = await where(nodes, schema)
+    monkeypatch.setattr(module, "DEADLINE_S", SHORT_S)
+    async with _migrating(node, schema) as holder:
+        waiting = asyncio.create_task(call(Target(dsn_of(node, node), "tests", schema)))
+        await until_blocked(holder, by=holder.get_server_pid())
+        stopped = [row["pid"] for row in await holder.fetch(_WAITING, holder.get_server_pid())]
+        for pid in stopped:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            async with asyncio.timeout(GO_ON_S):
+                with pytest.raises(UnavailableError, match="no answer within"):
+                    await waiting
+        finally:
+            for pid in stopped:
+                os.kill(pid, signal.SIGCONT)
 
 
 async def test_the_pools_of_a_process_leave_the_old_node_together(nodes: Cluster) -> None:
