@@ -10,6 +10,7 @@ import os
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sized
 from functools import partial
+from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,6 +22,7 @@ from pulse.errors import ConfigError, SchemaError, UnavailableError
 from pulse.protocol import SubmittedJob
 from pulse.store.admin.schema import ensure_schema
 from pulse.store.admin.upgrade.plan import UPGRADE
+from pulse.store.admin.upgrade.runner import upgrade
 from pulse.store.connections import citus, citus_installation
 from pulse.store.connections.citus import CITUS, stay_with_rows
 from pulse.store.connections.citus_installation import distribute
@@ -31,6 +33,7 @@ from pulse.store.statements import STATEMENTS, schema_sql
 from pulse.store.store import Store
 from pulse_actors.runtime.pg_listen import LOOK_S, listen
 from tests.citus.cluster import Cluster, Node, cluster, dsn_of, session, why_not
+from tests.support.admin.upgrade_kit import make_upgrades
 from tests.support.checking.planning import refused
 from tests.support.systems.epoch_kit import SETTINGS, Load, is_sound, more, starts
 from tests.support.systems.system_kit import Whole, place
@@ -180,6 +183,19 @@ async def test_a_write_is_moved_too_or_refused(nodes: Cluster, mode: str) -> Non
     for connection in late:  # one of them has made the views
         assert await connection.fetchval("SELECT count(*) FROM pulse.jobs") == 2
         connection.terminate()
+
+
+async def test_an_upgrade_is_refused_and_leaves_nothing(
+    nodes: Cluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Servers of the next release work with the schema as it is."""
+    target = Target(nodes.dsn(), "tests", "aged")
+    async with _queue(nodes, "aged") as connection:
+        make_upgrades(monkeypatch, tmp_path, "ALTER TABLE pulse.jobs ADD COLUMN region text")
+        with pytest.raises(SchemaError, match='schema "aged" is at version 1, and a queue that Citus keeps is not'):
+            await upgrade(target)
+        assert await connection.fetchval(UPGRADE["upgrade_notes_there"].sql) is False
+        assert await ensure_schema(connection) == 1
 
 
 @contextlib.asynccontextmanager
