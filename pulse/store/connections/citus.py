@@ -26,7 +26,8 @@ DEADLINE_S: Final = 10.0  # views take 0.3 s, and others that make them go first
 
 async def is_distributed(connection: Connection[Record]) -> bool:
     """Whether Citus keeps the rows of the queue; false on any other PostgreSQL."""
-    return bool(await connection.fetchval(CITUS["distributed"].sql))
+    has_citus = await connection.fetchval(CITUS["has_citus"].sql)
+    return bool(has_citus and await connection.fetchval(CITUS["distributed"].sql))
 
 
 async def stay_with_rows(connection: Session, shown: str) -> None:

@@ -1,6 +1,12 @@
 -- Queues that Citus keeps: where the rows of one are. Read with pulse.store.connections.citus.
 
 
+-- name: has_citus :one
+-- What:    has this server loaded Citus? Plain PostgreSQL is asked nothing more: this looks at no table.   Args: none.   Guard: none: reads.
+-- Returns: has_citus; in databases without the extension it is true, too.
+SELECT current_setting('citus.version', true) IS NOT NULL AS has_citus;
+
+
 -- name: distributed :one
 -- What:    are the rows of this queue distributed by Citus?   Args: none.   Guard: none: reads.
 -- Returns: is_distributed; false on any other PostgreSQL, too.
