@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import time
 import os
 import signal
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sized
 from functools import partial
 from pathlib import Path
@@ -109,7 +109,9 @@ async def test_nothing_is_installed_beside_the_rows_of_another_node(nodes: Clust
     async with _queue(nodes, "beside"):
         _, other = await nodes.home("beside")
     lone = await connect(Target(dsn_of(other), "tests", "beside"), {})
-    with pytest.raises(SchemaError, match='Citus keeps the queue "beside", and its views are not here: PULSE_DSN has to'):
+    with pytest.raises(
+        SchemaError, match='Citus keeps the queue "beside", and its views are not here: PULSE_DSN has to'
+    ):
         await ensure_schema(lone)
     lone.terminate()
 
@@ -144,15 +146,14 @@ async def test_a_move_and_a_write_to_all_tables_do_not_wait_for_each_other(nodes
     async with _queue(nodes, "woven") as early:
         home, _ = await nodes.home("woven")
         shards = sorted(await early.fetch(CITUS["shards"].sql), key=lambda row: row["shard"])  # as a move locks them
+        *others, first = [f"DELETE FROM pulse.{row['name']}" for row in shards]
         async with session(home) as watcher:
-            writing = early.transaction()
-            await writing.start()
-            for row in reversed(shards):
-                await early.execute(f"DELETE FROM pulse.{row['name']}")
-                if row is shards[-1]:
-                    move = asyncio.create_task(nodes.move("woven", "block_writes"))
-                    await until_blocked(watcher, by=early.get_server_pid())
-            await writing.commit()
+            async with early.transaction():
+                await early.execute(first)
+                move = asyncio.create_task(nodes.move("woven", "block_writes"))
+                await until_blocked(watcher, by=early.get_server_pid())
+                for sql in others:
+                    await early.execute(sql)
             await move
 
 

@@ -65,8 +65,8 @@ async def _is_attached(connection: Session, shown: str) -> bool:
 
 
 async def _attach(connection: Session, shown: str) -> None:
-    """Make the views and functions of rows that this node has; after an error, no silent server is asked to roll back."""
-    transaction = connection.transaction()
+    """Make the views and functions of rows that this node has."""
+    transaction = connection.transaction()  # not `async with`: that asks a server that is silent to roll back
     await transaction.start()
     await connection.execute(CITUS["write"].sql)
     await begin_migration(connection, LOCK_TIMEOUT)

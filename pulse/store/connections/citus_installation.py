@@ -29,7 +29,7 @@ async def distribute(target: Target) -> bool:
     Make the tables of a new queue, for Citus to keep; without an effect if they are there.
 
     Args:
-        target: Citus's coordinator, its nodes, or both; the role will own the tables.
+        target: Citus's coordinator and its nodes; the role will own the tables.
 
     Returns:
         Whether they were made.
@@ -73,8 +73,8 @@ async def _is_coordinator(connection: Session, shown: str) -> bool:
 
 
 async def _make(connection: Session) -> bool:
-    """Whether there was something to do; after an error, no silent server is asked to roll back."""
-    transaction = connection.transaction()
+    """Whether there was something to do; the connection is of no use afterwards."""
+    transaction = connection.transaction()  # not `async with`: that asks a server that is silent to roll back
     await transaction.start()
     await begin_migration(connection, LOCK_TIMEOUT)
     if await is_distributed(connection):

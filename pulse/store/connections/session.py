@@ -48,7 +48,7 @@ class Session(_Connection):
     Attributes:
         failing: The statements that the database refuses; a success removes one.
         schema: Name of the schema.
-        home_since_s: When Citus was asked, and said that this node has the rows; monotonic clock; None: it does not keep them.
+        home_since_s: When Citus was asked, and had the rows on this node; monotonic clock; None: it does not keep them.
     """
 
     failing: Failing | None = None

@@ -21,9 +21,10 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.postgres
 SCHEMAS: Final = ("pulse", "x y")
 (_GUARD,) = texts("connections", "citus_guard.sql")
-_TRIGGER: Final = (
-    "CREATE TRIGGER a_stay_with_rows BEFORE INSERT ON moved FOR EACH STATEMENT EXECUTE FUNCTION pulse.stay_with_rows('1')"
-)
+_TRIGGER: Final = """
+    CREATE TRIGGER a_stay_with_rows BEFORE INSERT ON moved
+    FOR EACH STATEMENT EXECUTE FUNCTION pulse.stay_with_rows('1')
+"""
 _WRITE: Final = "INSERT INTO moved DEFAULT VALUES"
 Isolation = Literal["repeatable_read", "serializable"]
 _TABLES: Final = "SELECT relname::text FROM pg_class WHERE relnamespace = $1::text::regnamespace AND relkind = 'r'"
