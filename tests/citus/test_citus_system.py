@@ -207,7 +207,11 @@ async def _migrating(node: Node, schema: str) -> AsyncIterator[Connection[Record
         yield holder
 
 
-async def test_rows_that_move_on_while_their_views_wait_are_not_shown(nodes: Cluster) -> None:
+async def test_rows_that_move_on_while_their_views_wait_are_not_shown(
+    nodes: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(citus, "LOCK_TIMEOUT", "1min")  # a move may take longer than a start should wait
+    monkeypatch.setattr(citus, "DEADLINE_S", 60.0)
     async with _queue(nodes, "hasty"):
         home, other = await nodes.home("hasty")
     await nodes.move("hasty")
