@@ -50,6 +50,7 @@ pytestmark = [
 ]  # fmt: skip
 NEEDS_A_TABLE: Final = {"sample_waiting"}  # by TABLESAMPLE: the depths of a queue with very many waiting jobs
 GO_ON_S: Final = 15.0
+_FENCE: Final = "SELECT pulse.check_attempt(pulse.uuid7(), 1, 'nobody')"
 _SUBMIT: Final = "SELECT pulse.submit('nap')"
 JOBS: Final = 40
 SHORT_S: Final = 1.0
@@ -176,7 +177,7 @@ async def test_a_write_is_moved_too_or_refused(nodes: Cluster, mode: str) -> Non
         with pytest.raises(asyncpg.FeatureNotSupportedError, match="READ COMMITTED transactions only"):
             await blind.execute(_SUBMIT)
         blind.terminate()
-        for sql in (_SUBMIT, "DELETE FROM pulse.jobs WHERE name = 'nobody'"):
+        for sql in (_SUBMIT, "DELETE FROM pulse.jobs WHERE name = 'nobody'", _FENCE):
             with pytest.raises(asyncpg.ReadOnlySQLTransactionError, match="moved"):
                 await early.execute(sql)
     late = await asyncio.gather(*(connect(target, {}) for _ in range(4)))
