@@ -59,23 +59,29 @@ class Node:
     def __init__(self, directory: Path, name: str, port: int) -> None:
         self.name, self.port = name, port
         programs = Path(os.environ[GIVEN])
-        self._data = directory / name
+        self._directory, self._data = directory, directory / name
         options = {**_SETTINGS, "port": str(port), "unix_socket_directories": ""}
-        self._initdb = Program(
-            directory, f"{name}-initdb",
-            [str(programs / "initdb"), "-D", str(self._data), "-U", "postgres", "-A", "trust", "--no-locale", "-EUTF8"],
-            {}, "KILL",
-        )  # fmt: skip
         words = [str(programs / "postgres"), "-D", str(self._data)]
         self._program = Program(
             directory, name, [*words, *(f"--{key}={value}" for key, value in options.items())], {}, "INT"
         )
 
     def make(self) -> None:
-        self._initdb.start()
-        process = self._initdb.process
-        assert process is not None
-        assert process.wait(BOOT_S) == 0, self._initdb.log.read_text("utf-8", "replace")
+        self._by("initdb", "-U", "postgres", "-A", "trust", "--no-locale", "-EUTF8")
+
+    def copy(self, primary: Node) -> None:
+        """Be its standby."""
+        self._by("pg_basebackup", "-R", "-c", "fast", "-U", "postgres", "-h", "127.0.0.1", "-p", str(primary.port))
+
+    def _by(self, program: str, *words: str) -> None:
+        """Have a program of PostgreSQL make the directory of the data."""
+        made = Program(
+            self._directory, f"{self.name}-{program}",
+            [str(Path(os.environ[GIVEN]) / program), "-D", str(self._data), *words], {}, "KILL",
+        )  # fmt: skip
+        made.start()
+        assert made.process is not None
+        assert made.process.wait(BOOT_S) == 0, made.log.read_text("utf-8", "replace")
 
     def start(self) -> None:
         self._program.start()
@@ -97,6 +103,7 @@ class Cluster:
     """The coordinator, which has the catalogue and no queue, and the nodes, which have the queues."""
 
     def __init__(self, directory: Path) -> None:
+        self._directory = directory
         ports = [*free_ports(), free_ports()[0]]
         self.coordinator, *self.nodes = (
             Node(directory, name, port) for name, port in zip(("coordinator", "one", "two"), ports, strict=True)
@@ -117,6 +124,17 @@ class Cluster:
             await connection.execute("CREATE ROLE pulse LOGIN")
             await connection.execute("GRANT pg_read_all_stats TO pulse")
             await connection.execute("GRANT CREATE ON DATABASE pulse TO pulse")
+
+    @contextlib.contextmanager
+    def standby(self) -> Iterator[Node]:
+        """A standby of the coordinator."""
+        made = Node(self._directory, "standby", free_ports()[0])
+        made.copy(self.coordinator)
+        made.start()
+        try:
+            yield made
+        finally:
+            made.kill()
 
     def close(self) -> None:
         for node in (self.coordinator, *self.nodes):

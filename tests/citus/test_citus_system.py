@@ -5,10 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
+import signal
 import time
-from collections.abc import AsyncIterator, Iterator, Sized
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sized
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Final
 
 import asyncpg
 import pytest
@@ -17,6 +21,10 @@ from pulse.common.ids import uuid7
 from pulse.errors import ConfigError, SchemaError, UnavailableError
 from pulse.protocol import SubmittedJob
 from pulse.store.admin.schema import ensure_schema
+from pulse.store.admin.upgrade.plan import UPGRADE
+from pulse.store.admin.upgrade.runner import upgrade
+from pulse.store.connections import citus, citus_installation
+from pulse.store.connections.citus import CITUS, stay_with_rows
 from pulse.store.connections.citus_installation import distribute
 from pulse.store.connections.citus_schema import commands
 from pulse.store.connections.pool import HOT_SETTINGS, Target, connect
@@ -25,12 +33,15 @@ from pulse.store.statements import STATEMENTS, schema_sql
 from pulse.store.store import Store
 from pulse_actors.runtime.pg_listen import LOOK_S, listen
 from tests.citus.cluster import Cluster, Node, cluster, dsn_of, session, why_not
+from tests.support.admin.upgrade_kit import make_upgrades
 from tests.support.checking.planning import refused
 from tests.support.systems.epoch_kit import SETTINGS, Load, is_sound, more, starts
 from tests.support.systems.system_kit import Whole, place
 from tests.support.waiting import until, until_async, until_blocked
 
 if TYPE_CHECKING:
+    from asyncpg import Connection, Record
+
     from pulse.store.connections.session import Session
 
 pytestmark = [
@@ -39,8 +50,11 @@ pytestmark = [
 ]  # fmt: skip
 NEEDS_A_TABLE: Final = {"sample_waiting"}  # by TABLESAMPLE: the depths of a queue with very many waiting jobs
 GO_ON_S: Final = 15.0
+_FENCE: Final = "SELECT pulse.check_attempt(pulse.uuid7(), 1, 'nobody')"
 _SUBMIT: Final = "SELECT pulse.submit('nap')"
 JOBS: Final = 40
+SHORT_S: Final = 1.0
+_WAITING: Final = "SELECT pid FROM pg_stat_activity WHERE $1 = ANY (pg_blocking_pids(pid))"
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +110,9 @@ async def test_nothing_is_installed_beside_the_rows_of_another_node(nodes: Clust
     async with _queue(nodes, "beside"):
         _, other = await nodes.home("beside")
     lone = await connect(Target(dsn_of(other), "tests", "beside"), {})
-    with pytest.raises(SchemaError, match='Citus keeps the queue "beside", on another node'):
+    with pytest.raises(
+        SchemaError, match='Citus keeps the queue "beside", and its views are not here: PULSE_DSN has to'
+    ):
         await ensure_schema(lone)
     lone.terminate()
 
@@ -115,17 +131,41 @@ async def test_no_node_but_the_coordinator_makes_tables(nodes: Cluster) -> None:
         await distribute(Target(dsn_of(*nodes.nodes), "tests", "nowhere"))
 
 
+async def test_a_standby_of_the_coordinator_makes_no_tables(nodes: Cluster) -> None:
+    with nodes.standby() as standby:
+        assert await distribute(Target(dsn_of(standby, nodes.coordinator), "tests", "made by the primary"))
+
+
 async def test_without_citus_there_is_one_error(nodes: Cluster) -> None:
-    bare = dsn_of(nodes.coordinator, database="postgres")
+    bare = dsn_of(nodes.coordinator, *nodes.nodes, database="postgres")
     with pytest.raises(ConfigError, match="has no extension citus"):
         await distribute(Target(bare, "tests", "nowhere"))
+
+
+async def test_a_move_and_a_write_to_all_tables_do_not_wait_for_each_other(nodes: Cluster) -> None:
+    """Citus has one lock for all shards of a queue; with one for each shard this would be a deadlock."""
+    async with _queue(nodes, "woven") as early:
+        home, _ = await nodes.home("woven")
+        shards = sorted(await early.fetch(CITUS["shards"].sql), key=lambda row: row["shard"])  # as a move locks them
+        *others, first = [f"DELETE FROM pulse.{row['name']}" for row in shards]
+        async with session(home) as watcher:
+            async with early.transaction():
+                await early.execute(first)
+                move = asyncio.create_task(nodes.move("woven", "block_writes"))
+                await until_blocked(watcher, by=early.get_server_pid())
+                for sql in others:
+                    await early.execute(sql)
+            await move
 
 
 @pytest.mark.parametrize("mode", ["force_logical", "block_writes"])
 async def test_a_write_is_moved_too_or_refused(nodes: Cluster, mode: str) -> None:
     schema = f"guarded_{mode}"
+    target = Target(nodes.dsn(), "tests", schema)
     async with _queue(nodes, schema) as early:
         home, _ = await nodes.home(schema)
+        blind = await connect(target, {})  # it has a snapshot from before the move: it does not see it
+        await blind.execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM pulse.jobs")
         async with session(home) as watcher:
             writing = early.transaction()
             await writing.start()
@@ -134,14 +174,110 @@ async def test_a_write_is_moved_too_or_refused(nodes: Cluster, mode: str) -> Non
             await until_blocked(watcher, by=early.get_server_pid())
         await writing.commit()
         await move
-        for sql in (_SUBMIT, "DELETE FROM pulse.jobs WHERE name = 'nobody'"):
+        with pytest.raises(asyncpg.FeatureNotSupportedError, match="READ COMMITTED transactions only"):
+            await blind.execute(_SUBMIT)
+        blind.terminate()
+        for sql in (_SUBMIT, "DELETE FROM pulse.jobs WHERE name = 'nobody'", _FENCE):
             with pytest.raises(asyncpg.ReadOnlySQLTransactionError, match="moved"):
                 await early.execute(sql)
-    late = await asyncio.gather(*(connect(Target(nodes.dsn(), "tests", schema), {}) for _ in range(4)))
+    late = await asyncio.gather(*(connect(target, {}) for _ in range(4)))
     await late[0].execute(_SUBMIT)
     for connection in late:  # one of them has made the views
         assert await connection.fetchval("SELECT count(*) FROM pulse.jobs") == 2
         connection.terminate()
+
+
+async def test_an_upgrade_is_refused_and_leaves_nothing(
+    nodes: Cluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Servers of the next release work with the schema as it is."""
+    target = Target(nodes.dsn(), "tests", "aged")
+    async with _queue(nodes, "aged") as connection:
+        make_upgrades(monkeypatch, tmp_path, "ALTER TABLE pulse.jobs ADD COLUMN region text")
+        with pytest.raises(SchemaError, match='schema "aged" is at version 1, and a queue that Citus keeps is not'):
+            await upgrade(target)
+        assert await connection.fetchval(UPGRADE["upgrade_notes_there"].sql) is False
+        assert await ensure_schema(connection) == 1
+
+
+@contextlib.asynccontextmanager
+async def _migrating(node: Node, schema: str) -> AsyncIterator[Connection[Record]]:
+    """A session that keeps others from making views or tables of a queue."""
+    async with session(node) as holder:
+        assert await holder.fetchval(rendered(UPGRADE["upgrade_lock"].sql, schema))
+        yield holder
+
+
+async def test_rows_that_move_on_while_their_views_wait_are_not_shown(
+    nodes: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(citus, "LOCK_TIMEOUT", "1min")  # a move may take longer than a start should wait
+    monkeypatch.setattr(citus, "DEADLINE_S", 60.0)
+    async with _queue(nodes, "hasty"):
+        home, other = await nodes.home("hasty")
+    await nodes.move("hasty")
+    async with _migrating(other, "hasty") as holder:
+        joining = asyncio.create_task(connect(Target(dsn_of(other, nodes.coordinator), "tests", "hasty"), {}))
+        await until_blocked(holder, by=holder.get_server_pid())
+        await nodes.move("hasty")
+    with pytest.raises(UnavailableError, match=f"not on .*:{other.port}/pulse: Citus has it on 127.0.0.1:{home.port}"):
+        await joining
+
+
+async def test_a_node_is_home_since_it_was_asked(nodes: Cluster) -> None:
+    """Not since its answer: a move, and the refusal of a write on another connection, may come between the two."""
+    async with _queue(nodes, "dated") as connection:
+        home, _ = await nodes.home("dated")
+        async with session(home) as holder:
+            async with holder.transaction():
+                await holder.execute("LOCK TABLE pg_dist_placement IN ACCESS EXCLUSIVE MODE")
+                looking = asyncio.create_task(stay_with_rows(connection, "here"))
+                await until_blocked(holder, by=holder.get_server_pid())
+                not_yet_s = time.monotonic()
+            await looking
+        assert connection.home_since_s is not None
+        assert connection.home_since_s < not_yet_s
+
+
+async def _joins(nodes: Cluster, schema: str) -> Node:
+    """The node whose next connection makes the views."""
+    async with _queue(nodes, schema):
+        _, other = await nodes.home(schema)
+    await nodes.move(schema)
+    return other
+
+
+async def _installs(nodes: Cluster, _schema: str) -> Node:
+    return nodes.coordinator
+
+
+@pytest.mark.parametrize(("module", "where", "call"), [
+    (citus, _joins, partial(connect, settings={})), (citus_installation, _installs, distribute),
+], ids=["views", "tables"])  # fmt: skip
+async def test_a_node_that_falls_silent_is_not_waited_for(
+    nodes: Cluster,
+    monkeypatch: pytest.MonkeyPatch,
+    module: ModuleType,
+    where: Callable[[Cluster, str], Awaitable[Node]],
+    call: Callable[[Target], Coroutine[Any, Any, object]],
+) -> None:
+    """Not for its answer, and not for a rollback."""
+    schema = f"silent {module.__name__}"
+    node = await where(nodes, schema)
+    monkeypatch.setattr(module, "DEADLINE_S", SHORT_S)
+    async with _migrating(node, schema) as holder:
+        waiting = asyncio.create_task(call(Target(dsn_of(node, node), "tests", schema)))
+        await until_blocked(holder, by=holder.get_server_pid())
+        stopped = [row["pid"] for row in await holder.fetch(_WAITING, holder.get_server_pid())]
+        for pid in stopped:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            async with asyncio.timeout(GO_ON_S):
+                with pytest.raises(UnavailableError, match="no answer within"):
+                    await waiting
+        finally:
+            for pid in stopped:
+                os.kill(pid, signal.SIGCONT)
 
 
 async def test_the_pools_of_a_process_leave_the_old_node_together(nodes: Cluster) -> None:

@@ -22,10 +22,10 @@ from pulse.common.dsn import hosts_of
 from pulse.errors import PulseError, UnavailableError
 from pulse.security.schema_name import DEFAULT, quoted
 from pulse.store.admin.schema import SCHEMA_VERSION, is_development, works_with
-from pulse.store.connections.citus import KEPT_BY_CITUS, is_distributed
+from pulse.store.connections.citus import CITUS, KEPT_BY_CITUS, is_distributed
 from pulse.store.connections.pool import Target, connect
 from pulse.store.failures import FAILURES, Meaning, meaning_of
-from pulse.store.statements import parse, schema_sql, texts
+from pulse.store.statements import Statement, parse, schema_sql, texts
 
 if TYPE_CHECKING:
     from asyncpg import Connection, Record
@@ -38,6 +38,7 @@ _SLACK_S: Final = 0.5
 _PROBES: Final = 8  # a single probe misses one pooler in twenty while three other clients probe
 _PROBE_S: Final = 1.0  # a pooler with a single connection lets the second client wait
 QUESTIONS: Final = parse(*texts("admin", "doctor.sql", "doctor_limits.sql", "doctor_workflows.sql"))
+_ON_CITUS: Final = CITUS["distributed"]
 FINDING_S: Final = 1.5  # of which the server takes a third
 IDENTITY: Final = "identity"
 _QUEUE: Final = "queue_"
@@ -102,11 +103,12 @@ async def look(dsn: str, within_s: float, schema: str = DEFAULT) -> DatabaseAnsw
 
 async def _ask_all(seen: DatabaseAnswers, target: Target, connection: Connection[Record], deadline_s: float) -> None:
     before_s = time.time()
-    await _ask(seen, connection, IDENTITY)
+    await _ask(seen, connection, QUESTIONS[IDENTITY])
     if IDENTITY not in seen.rows:
         raise UnavailableError(seen.failed[IDENTITY])
     (identity,) = seen.rows[IDENTITY] = [_with_skew(row, before_s, time.time()) for row in seen.rows[IDENTITY]]
-    if await is_distributed(connection):
+    await _ask(seen, connection, _ON_CITUS)
+    if any(row["is_distributed"] for row in seen.rows.get(_ON_CITUS.name, [])):
         seen.failed |= dict.fromkeys(_OF_ONE_SERVER, KEPT_BY_CITUS)
     else:
         seen.rows["clusters"] = await clusters_of(target)
@@ -116,24 +118,24 @@ async def _ask_all(seen: DatabaseAnswers, target: Target, connection: Connection
     is_known = works_with(schema["version"]) and not schema["is_development"]
     for name in (*SERVER_CHECKS, *(QUEUE_CHECKS if is_known else ())):
         if name not in seen.failed and time.monotonic() + STATEMENT_S < deadline_s:
-            await _ask(seen, connection, name)
+            await _ask(seen, connection, QUESTIONS[name])
     if not is_known:
         seen.failed |= dict.fromkeys(QUEUE_CHECKS, "the schema is of another version, or not there")
 
 
-async def _ask(seen: DatabaseAnswers, connection: Connection[Record], name: str) -> None:
+async def _ask(seen: DatabaseAnswers, connection: Connection[Record], question: Statement) -> None:
     """The rows of one statement, or why there are none."""
     try:
         async with _transaction(connection):
-            seen.rows[name] = [dict(row) for row in await connection.fetch(QUESTIONS[name].sql)]
+            seen.rows[question.name] = [dict(row) for row in await connection.fetch(question.sql)]
     except asyncpg.QueryCanceledError:
-        seen.failed[name] = f"not told within {STATEMENT_S:g} s"
+        seen.failed[question.name] = f"not told within {STATEMENT_S:g} s"
     except asyncpg.LockNotAvailableError:
-        seen.failed[name] = f"another session locks what is looked at, for more than {LOCK_S:g} s"
+        seen.failed[question.name] = f"another session locks what is looked at, for more than {LOCK_S:g} s"
     except asyncpg.PostgresError as error:
         if meaning_of(error) is Meaning.AWAY:
             raise
-        seen.failed[name] = str(error)
+        seen.failed[question.name] = str(error)
 
 
 def _with_skew(identity: Mapping[str, Any], before_s: float, after_s: float) -> Mapping[str, Any]:
@@ -144,9 +146,9 @@ def _with_skew(identity: Mapping[str, Any], before_s: float, after_s: float) -> 
 
 async def _schema(seen: DatabaseAnswers, connection: Connection[Record]) -> Mapping[str, Any]:
     """The version that is installed (0: none), that of this program, and whether the former was never released."""
-    await _ask(seen, connection, "schema_there")
+    await _ask(seen, connection, QUESTIONS["schema_there"])
     if any(row["is_there"] for row in seen.rows.get("schema_there", [])):
-        await _ask(seen, connection, "schema_found")
+        await _ask(seen, connection, QUESTIONS["schema_found"])
     found = {"version": 0, "wanted": SCHEMA_VERSION, "is_development": False, "works": False}
     for row in seen.rows.get("schema_found", []):
         found |= {"version": row["version"], "is_development": is_development(row["version"], row["release"])}

@@ -101,10 +101,12 @@ async def _refuse_foreign(connection: Connection[Record]) -> None:
 
 
 async def _refuse_distributed(connection: Connection[Record]) -> None:
-    """Refuse to install a queue on a node of Citus, where another node has that queue."""
+    """Refuse to install a queue that Citus keeps: with one host in its DSN, pulse does not look for the rows."""
     if await is_distributed(connection):
-        message = f"Citus keeps the queue {schema_in(connection)}, on another node: PULSE_DSN has to name all its nodes"
-        raise SchemaError(message)
+        raise SchemaError(
+            f"Citus keeps the queue {schema_in(connection)}, and its views are not here: PULSE_DSN has to name the "
+            "coordinator and all nodes, of which pulse uses the one that has the rows"
+        )
 
 
 async def why_refused(connection: Connection[Record], found: int | None, reason: str) -> str:

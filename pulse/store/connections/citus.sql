@@ -1,10 +1,18 @@
 -- Queues that Citus keeps: where the rows of one are. Read with pulse.store.connections.citus.
 
 
+-- name: has_citus :one
+-- What:    has this server loaded Citus? Plain PostgreSQL is asked nothing more: this looks at no table.   Args: none.   Guard: none: reads.
+-- Returns: has_citus; in databases without the extension it is true, too.
+SELECT current_setting('citus.version', true) IS NOT NULL AS has_citus;
+
+
 -- name: distributed :one
 -- What:    are the rows of this queue distributed by Citus?   Args: none.   Guard: none: reads.
 -- Returns: is_distributed; false on any other PostgreSQL, too.
-SELECT to_regclass('pulse_rows.jobs') IS NOT NULL AS is_distributed;
+SELECT EXISTS (SELECT FROM pg_extension WHERE extname = 'citus')
+   AND EXISTS (SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = 'pulse_rows' AND c.relname = 'jobs')
+    AS is_distributed;
 
 
 -- name: home_of_rows :one
@@ -30,9 +38,9 @@ SET citus.override_table_visibility = off;
 
 
 -- name: is_coordinator :one
--- What:    is this node Citus's coordinator, which alone creates tables?   Args: none.   Guard: none: reads.
+-- What:    is this the primary of Citus's coordinator, which alone creates tables?   Args: none.   Guard: none: reads.
 -- Returns: is_coordinator; 42P01 where there is no Citus.
-SELECT g.groupid = 0 AS is_coordinator FROM pg_dist_local_group g;
+SELECT g.groupid = 0 AND NOT pg_is_in_recovery() AS is_coordinator FROM pg_dist_local_group g;
 
 
 -- name: write :exec

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Final
 
 import asyncpg
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from pulse.store.connections.session import Session
 
 _LIMITS: Final = {"statement_timeout": "60s"}
+DEADLINE_S: Final = 120.0  # the tables take a second
 
 
 async def distribute(target: Target) -> bool:
@@ -27,17 +29,22 @@ async def distribute(target: Target) -> bool:
     Make the tables of a new queue, for Citus to keep; without an effect if they are there.
 
     Args:
-        target: Citus's coordinator, its nodes, or both; the role will own the tables.
+        target: Citus's coordinator and its nodes; the role will own the tables.
 
     Returns:
         Whether they were made.
 
     Raises:
-        ConfigError: There is no Citus, or the queue is there, and Citus does not keep it.
+        ConfigError: The DSN has one host, there is no Citus, or the queue is there, and Citus does not keep it.
         UnavailableError: The coordinator does not answer, or is not named.
     """
+    dsns = hosts_of(target.dsn)
+    if len(dsns) == 1:
+        raise ConfigError(
+            f"PULSE_DSN {target.shown} names one host: --citus needs the coordinator and all nodes, separated by commas"
+        )
     silent: list[str] = []
-    for dsn in hosts_of(target.dsn):
+    for dsn in dsns:
         host = msgspec.structs.replace(target, dsn=dsn)
         try:
             connection = await connect(host, {}, limits=_LIMITS)
@@ -45,8 +52,11 @@ async def distribute(target: Target) -> bool:
             silent.append(error.message)
             continue
         try:
-            if await _is_coordinator(connection, host.shown):
-                return await _make(connection)
+            async with asyncio.timeout(DEADLINE_S):
+                if await _is_coordinator(connection, host.shown):
+                    return await _make(connection)
+        except TimeoutError as error:
+            raise UnavailableError(f"the database {host.shown} gave no answer within {DEADLINE_S:g} s") from error
         finally:
             connection.terminate()
     reason = "; ".join(silent) or f"it is none of the hosts of {target.shown}"
@@ -63,18 +73,19 @@ async def _is_coordinator(connection: Session, shown: str) -> bool:
 
 
 async def _make(connection: Session) -> bool:
-    async with connection.transaction():
-        await begin_migration(connection, LOCK_TIMEOUT)
-        if await is_distributed(connection):
-            return False
-        if await connection.fetchval(STATEMENTS["schema_is_there"].sql):
-            name = quoted(connection.schema)
-            raise ConfigError(
-                f"the schema {name} is a queue of this node alone; --citus makes a new one: set PULSE_SCHEMA"
-            )
-        for command in citus_schema.for_all_nodes(schema_sql()):
-            await connection.execute(command)
-        await connection.execute(CITUS["keep_together"].sql)
-        for command in citus_schema.rows(schema_sql()):
-            await connection.execute(command)
+    """Whether there was something to do; the connection is of no use afterwards."""
+    transaction = connection.transaction()  # not `async with`: that asks a server that is silent to roll back
+    await transaction.start()
+    await begin_migration(connection, LOCK_TIMEOUT)
+    if await is_distributed(connection):
+        return False
+    if await connection.fetchval(STATEMENTS["schema_is_there"].sql):
+        name = quoted(connection.schema)
+        raise ConfigError(f"the schema {name} is a queue of this node alone; --citus makes a new one: set PULSE_SCHEMA")
+    for command in citus_schema.for_all_nodes(schema_sql()):
+        await connection.execute(command)
+    await connection.execute(CITUS["keep_together"].sql)
+    for command in citus_schema.rows(schema_sql()):
+        await connection.execute(command)
+    await transaction.commit()
     return True

@@ -31,6 +31,9 @@ _OF_ALL: Final = (
 )
 _NOT_A_TABLE: Final = r"(?!job_|jittered\()"
 _KNOWN_BY_OID: Final = "witnesses"  # a copy of the table is another place
+# Its caller commits by what it reads: it has to notice a move, too. A write of no row does so, by the trigger.
+_FENCE: Final = "CREATE FUNCTION pulse.check_attempt("
+_NOTICES: Final = "\nBEGIN\n    UPDATE pulse.jobs SET status = status WHERE false;\n"
 _IDENTITY: Final = re.compile(r"^ +(?P<column>\w+) +bigint GENERATED (?:ALWAYS|BY DEFAULT) AS IDENTITY", re.MULTILINE)
 
 
@@ -92,6 +95,8 @@ def _view(command: str, table: str, shard: int) -> Iterator[str]:
 
 def _again(command: str) -> str:
     """The same, where a queue has been on this node before: its views went with the tables, functions stayed."""
+    if command.startswith(_FENCE):
+        command = command.replace("\nBEGIN\n", _NOTICES, 1)
     return command.replace("CREATE FUNCTION", "CREATE OR REPLACE FUNCTION").replace(
         "CREATE SEQUENCE", "CREATE SEQUENCE IF NOT EXISTS"
     )

@@ -27,7 +27,7 @@ from pulse.common.dsn import as_url, hosts_of, redact_dsn
 from pulse.common.fair_queue import Turns
 from pulse.errors import ConfigError, StatementError, StatementTimeoutError, UnavailableError
 from pulse.security.schema_name import DEFAULT
-from pulse.store.connections.citus import stay_with_rows
+from pulse.store.connections.citus import is_distributed, stay_with_rows
 from pulse.store.connections.hosts import first_of
 from pulse.store.connections.session import Session
 from pulse.store.connections.usage import Usage
@@ -155,14 +155,13 @@ async def connect(
                         raise
                     connection = await _session(host, {}, statements, role)
                     await _set(connection, wanted)
-                if _keep_alive(connection) and limits:
-                    await _limit_server(connection)
+                on_citus = await _begin(connection, limited=bool(limits), several=several)
         except (*FAILURES, ValueError) as error:
             raise _translated(error, host) from error
         try:
             if admit is not None:
                 await admit(connection, host.shown, writable=several)
-            if several:
+            if on_citus:
                 await stay_with_rows(connection, host.shown)
         except BaseException:
             connection.terminate()
@@ -193,9 +192,12 @@ def _of_all_hosts(errors: ExceptionGroup[Exception]) -> Exception:
     return UnavailableError("; ".join(str(error) for error in errors.exceptions))
 
 
-async def _limit_server(connection: Session) -> None:
+async def _begin(connection: Session, *, limited: bool, several: bool) -> bool:
+    """Limit both ends of TCP; whether Citus keeps the queue, which is asked where there are several hosts."""
     try:
-        await connection.execute(TCP_LIMITS)
+        if _keep_alive(connection) and limited:
+            await connection.execute(TCP_LIMITS)
+        return several and await is_distributed(connection)
     except BaseException:
         connection.terminate()
         raise

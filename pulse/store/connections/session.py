@@ -7,7 +7,6 @@ And a commit that is held.
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Generator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -49,16 +48,16 @@ class Session(_Connection):
     Attributes:
         failing: The statements that the database refuses; a success removes one.
         schema: Name of the schema.
-        home_since_s: When Citus said that this node has the rows, monotonic clock; None: it does not keep them.
+        home_since_s: When Citus was asked, and had the rows on this node; monotonic clock; None: it does not keep them.
     """
 
     failing: Failing | None = None
     schema: str = DEFAULT
     home_since_s: float | None = None
 
-    def found_home(self) -> None:
-        """Citus says that this node has the rows."""
-        self.home_since_s = time.monotonic()
+    def found_home(self, since_s: float) -> None:
+        """Citus was asked at *since_s*, and said that this node has the rows."""
+        self.home_since_s = since_s
 
     async def execute(self, query: str, *args: Any, **options: Any) -> str:
         """As asyncpg's; an error knows its statement."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-import asyncpg
 from asyncpg.pgproto.pgproto import UUID
 
 from pulse.store.reading.jobs import cut_page, decode_cursor, wire_row
@@ -179,11 +178,7 @@ class ScheduleStore:
     async def release(self, limit: int, *, now: datetime | None = None) -> list[Level]:
         """Release jobs that were held back until an earlier one finished; returns their topics and priorities."""
         async with self._pool.connection() as connection:
-            try:
-                async with connection.transaction(isolation="repeatable_read"):
-                    rows = await connection.fetch(STATEMENTS["release_held"].sql, limit, now)
-            except asyncpg.SerializationError:  # a schedule fired meanwhile: the next turn sees its job
-                return []
+            rows = await connection.fetch(STATEMENTS["release_held"].sql, limit, now)
         return [Level(row["topic"], row["priority"]) for row in rows]
 
     async def reckon(self, reckoned: Sequence[NextOccurrences]) -> int:

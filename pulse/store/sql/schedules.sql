@@ -255,13 +255,14 @@ RETURNING d.verdict, d.level_topic AS topic, d.level_priority AS priority;
 -- name: release_held :many
 -- What:    release the oldest held job of each schedule whose last job is finished.
 -- Args:    $1 limit int, $2 now
--- Guard:   the schedule's row, locked in id order: of two that release, one sees the other's job as the last; REPEATABLE READ:
---          it fails if another job was held back since this one counted; status and the mark of held
+-- Guard:   the schedule's row, locked in id order: of two that release, one sees the other's job as the last. It was not changed since
+--          this statement began: else a job may have been held back that is not counted. Status and the mark of held
 --          jobs, tested again in the UPDATE.   Returns: topic, priority of the jobs that may run now.
 WITH ready AS (
-    SELECT s.id, s.last_job_id FROM pulse.schedules s
-    WHERE s.waiting > 0 AND NOT EXISTS (SELECT FROM pulse.jobs j WHERE j.id BETWEEN s.last_job_id AND s.last_job_id
-                                        AND j.status::text IN ('PENDING', 'RETRYING', 'RUNNING'))
+    SELECT s.id, s.last_job_id FROM pulse.schedules s JOIN pulse.schedules seen ON seen.id = s.id
+    WHERE s.waiting > 0 AND s.waiting = seen.waiting AND s.last_job_id IS NOT DISTINCT FROM seen.last_job_id
+      AND NOT EXISTS (SELECT FROM pulse.jobs j WHERE j.id BETWEEN s.last_job_id AND s.last_job_id
+                      AND j.status::text IN ('PENDING', 'RETRYING', 'RUNNING'))
     ORDER BY s.id LIMIT $1 FOR UPDATE OF s
 ), held AS (
     SELECT r.id AS schedule_id, h.job_id, h.jobs

@@ -23,6 +23,7 @@ from pulse.store.admin.checks import connected
 from pulse.store.admin.roles import grants_sql, standing
 from pulse.store.admin.upgrade.plan import UPGRADE, StepProgress, noted, steps_between
 from pulse.store.admin.upgrade.steps import Step, StepKind
+from pulse.store.connections.citus import is_distributed
 from pulse.store.connections.session import in_schema, schema_in
 
 if TYPE_CHECKING:
@@ -92,6 +93,7 @@ class Upgrade:
         found = await schema.ensure_schema(self._connection, any_older=True)
         if found == 0 or found >= schema.SCHEMA_VERSION:
             return found
+        await self._refuse_distributed(found)
         try:
             await self._lock()
             version = await schema.installed_version(self._connection)  # another upgrade may have ended meanwhile
@@ -100,6 +102,14 @@ class Upgrade:
         except asyncpg.InsufficientPrivilegeError as error:
             raise SchemaError(await schema.why_refused(self._connection, found, str(error.args[0]))) from error
         return found
+
+    async def _refuse_distributed(self, found: int) -> None:
+        """The steps alter tables, which are views where Citus keeps the queue."""
+        if await is_distributed(self._connection):
+            raise SchemaError(
+                f"the schema {schema_in(self._connection)} is at version {found}, and a queue that Citus keeps is not "
+                f"upgraded yet: {schema.RELEASES[found]} and the release after it work with this version"
+            )
 
     async def _lock(self) -> None:
         deadline_s = time.monotonic() + OTHERS_S

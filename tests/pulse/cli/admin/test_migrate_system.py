@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
@@ -54,10 +55,17 @@ def test_a_wrong_dsn_is_one_line(dsn: str, message: str) -> None:
 
 
 def test_a_database_without_citus_is_one_line_and_stays_empty(empty: str) -> None:
-    done = run(["migrate", "--citus", "--dsn", empty], environment())
+    host = parse_qs(urlsplit(empty).query)["host"][0]
+    done = run(["migrate", "--citus", "--dsn", empty.replace(f"host={host}", f"host={host},{host}")], environment())
     assert (done.code, done.out, done.err.count("\n")) == (1, "", 1)
     assert "has no extension citus" in done.err
     assert "installed" in run(["migrate", "--dsn", empty], environment()).out
+
+
+def test_citus_is_more_than_one_host() -> None:
+    done = run(["migrate", "--citus", "--dsn", "postgresql://u@127.0.0.1:1/x"], environment())
+    assert (done.code, done.out, done.err.count("\n")) == (1, "", 1)
+    assert "PULSE_DSN postgresql://u@127.0.0.1:1/x names one host: --citus needs the coordinator" in done.err
 
 
 def test_a_missing_database_is_one_line(empty: str) -> None:

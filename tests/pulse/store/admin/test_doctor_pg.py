@@ -315,6 +315,16 @@ async def test_a_session_that_is_ended_in_the_middle(patient: Patient) -> None:
     assert why.endswith("terminating connection due to administrator command")
 
 
+async def test_a_question_about_citus_that_gets_no_answer(patient: Patient) -> None:
+    """It is bounded as all others are, and they are asked."""
+    holder = await patient.session()
+    await holder.execute("BEGIN; LOCK TABLE pg_extension IN ACCESS EXCLUSIVE MODE")
+    seen = await look(patient.dsn, WITHIN_S)
+    await holder.execute("ROLLBACK")
+    assert "another session locks" in seen.failed["distributed"]
+    assert {"clusters", "indexes", *QUEUE_CHECKS} <= set(seen.rows)
+
+
 async def test_a_role_that_may_ask_nothing(patient: Patient) -> None:
     role = "doctor_mute"
     await patient.sql.execute(f"CREATE ROLE {role} LOGIN; REVOKE EXECUTE ON FUNCTION pg_control_system() FROM public")

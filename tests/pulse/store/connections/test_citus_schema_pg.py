@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 import asyncpg
 import pytest
@@ -21,6 +21,12 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.postgres
 SCHEMAS: Final = ("pulse", "x y")
 (_GUARD,) = texts("connections", "citus_guard.sql")
+_TRIGGER: Final = """
+    CREATE TRIGGER a_stay_with_rows BEFORE INSERT ON moved
+    FOR EACH STATEMENT EXECUTE FUNCTION pulse.stay_with_rows('1')
+"""
+_WRITE: Final = "INSERT INTO moved DEFAULT VALUES"
+Isolation = Literal["repeatable_read", "serializable"]
 _TABLES: Final = "SELECT relname::text FROM pg_class WHERE relnamespace = $1::text::regnamespace AND relkind = 'r'"
 
 
@@ -72,6 +78,21 @@ async def test_the_functions_work_on_views(empty_dsn: str, schema: str) -> None:
         assert await does("DELETE FROM pulse.jobs WHERE id = $1 RETURNING true", child)
         for linked in ("pulse.dependencies", "pulse.signals"):  # by a trigger of the table
             assert await does(f"SELECT count(*) FROM {linked}") == 0
+
+
+@pytest.mark.parametrize("isolation", ["repeatable_read", "serializable"])
+async def test_a_transaction_with_one_snapshot_does_not_write(empty_dsn: str, isolation: Isolation) -> None:
+    """It would not see a move that it waited for: its write would go to tables that Citus drops."""
+    connection: Connection[Record] = await asyncpg.connect(empty_dsn)
+    for command in ("CREATE SCHEMA pulse", _GUARD, "CREATE TABLE moved ()", _TRIGGER):
+        await connection.execute(command)
+    refusal = f"READ COMMITTED transactions only; this one is {isolation.replace('_', ' ').upper()}"
+    with pytest.raises(asyncpg.FeatureNotSupportedError, match=refusal):
+        async with connection.transaction(isolation=isolation):
+            await connection.execute(_WRITE)
+    with pytest.raises(asyncpg.UndefinedFunctionError, match="lock_shard_metadata"):  # Citus would have it
+        await connection.execute(_WRITE)
+    await connection.close(timeout=5)
 
 
 def test_each_command_is_somewhere() -> None:

@@ -164,6 +164,38 @@ async def test_a_host_that_is_set_to_be_read_only(dsn: str, connection: Sql, clo
     await checkpoint()
 
 
+async def _seems_to_have_citus(connection: Sql) -> None:
+    database = await connection.fetchval("SELECT current_database()")
+    await connection.execute(f"ALTER DATABASE {database} SET citus.version = 'any'")
+
+
+@pytest.mark.usefixtures("own_database")
+@pytest.mark.parametrize("is_loaded", [False, True])
+async def test_tables_of_the_name_that_citus_would_use_are_no_citus(
+    dsn: str, connection: Sql, closed: int, *, is_loaded: bool
+) -> None:
+    await connection.execute("CREATE SCHEMA pulse_rows; CREATE TABLE pulse_rows.jobs ()")
+    if is_loaded:
+        await _seems_to_have_citus(connection)
+    found = await connect(Target(several(dsn, closed), NAME), {})
+    assert found.home_since_s is None
+    found.terminate()
+
+
+@pytest.mark.usefixtures("own_database")
+async def test_a_role_that_may_not_look_for_citus_is_a_fault_of_the_settings(
+    dsn: str, connection: Sql, closed: int
+) -> None:
+    role = "no_catalogue"
+    await _seems_to_have_citus(connection)
+    await connection.execute(f"CREATE ROLE {role} LOGIN; REVOKE SELECT ON pg_extension FROM public")
+    try:
+        with pytest.raises(ConfigError, match=f"PULSE_DSN .*{role}: permission denied for table pg_extension"):
+            await connect(Target(several(dsn, closed, user=role), NAME), {})
+    finally:
+        await connection.execute(f"DROP ROLE {role}")
+
+
 async def asked(pool: Pool) -> None:
     async with pool.connection(SHORT_S) as connection:
         await connection.fetchval("SELECT 1")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, Final
 
@@ -186,30 +188,75 @@ async def test_a_queue_is_bounded(store: Store, connection: Sql) -> None:
     assert len(await statuses(connection)) == MAX_HELD + 3
 
 
+async def _held(connection: Sql, schedule: bytes, now_s: float) -> None:
+    await connection.execute(
+        "INSERT INTO pulse.jobs (id, topic, name, max_attempts, schedule_id, occurrence, next_run_at)"
+        "VALUES ($1::uuid, 't', 'n', 5, $2::uuid, $3, '9999-12-30 00:00+00')",
+        uuid7().hex,
+        schedule.hex(),
+        at(now_s),
+    )
+
+
+@asynccontextmanager
+async def _releases_meanwhile(store: Store, connection: Sql) -> AsyncIterator[None]:
+    """The block is a transaction that a release waits for; it then releases nothing."""
+    async with connection.transaction():
+        yield
+        releasing = asyncio.create_task(store.schedules.release(10, now=at(121)))
+        await until_blocked(connection, by=connection.get_server_pid())
+    assert await releasing == []
+
+
 async def test_what_is_held_back_during_a_release_is_not_forgotten(store: Store, connection: Sql) -> None:
     """A release that counted before another occurrence was held back writes nothing; the next one lets them all go."""
     schedule = await make(store, "queue")
     await verdicts(store, 0, 1)
     await finish(store, 61)
-    async with connection.transaction():
-        [due] = await store.schedules.due(10, now=at(120))
+    async with _releases_meanwhile(store, connection):
         await connection.execute("UPDATE pulse.schedules SET waiting = waiting + 1")
-        await connection.execute(
-            "INSERT INTO pulse.jobs (id, topic, name, max_attempts, schedule_id, occurrence, next_run_at)"
-            "VALUES ($1::uuid, 't', 'n', 5, $2::uuid, $3, '9999-12-30 00:00+00')",
-            uuid7().hex,
-            schedule.hex(),
-            at(120),
-        )
-        releasing = asyncio.create_task(store.schedules.release(10, now=at(121)))
-        await until_blocked(connection, by=connection.get_server_pid())
-    assert due.id == schedule
-    assert await releasing == []
+        await _held(connection, schedule, 120)
     for number in (1, 2):
         assert await store.schedules.release(10, now=at(122 + number)) == [Level(TOPIC, 0)]
         [one] = await claim(store, seconds=130 + number)
         assert one.id == await job_of(connection, schedule, number)
         await store.complete([Completion(*fence(one.id), None)], now=at(130 + number))
+
+
+async def test_a_release_does_not_pass_what_fired_meanwhile(store: Store, connection: Sql) -> None:
+    """As many wait as before, but they are others, behind a job that this release cannot see."""
+    schedule = await make(store, "queue")
+    await verdicts(store, 0, 1)
+    await store.cancel([await job_of(connection, schedule, 1)], now=at(60))
+    await finish(store, 61)
+    fired = uuid7()
+    async with _releases_meanwhile(store, connection):
+        await connection.execute(
+            "INSERT INTO pulse.jobs (id, topic, name, max_attempts, schedule_id, occurrence)"
+            "VALUES ($1::uuid, 't', 'n', 5, $2::uuid, $3)",
+            fired.hex,
+            schedule.hex(),
+            at(120),
+        )
+        await connection.execute("UPDATE pulse.schedules SET last_job_id = $1::uuid", fired.hex)
+        await _held(connection, schedule, 180)
+    assert await store.schedules.release(10, now=at(190)) == []
+    await connection.execute("DELETE FROM pulse.jobs WHERE id = $1::uuid", fired.hex)
+    assert await store.schedules.release(10, now=at(191)) == [Level(TOPIC, 0)]
+
+
+@pytest.mark.parametrize(
+    "change", ["status = 'CANCELED', completed_at = clock_timestamp()", "next_run_at = '2100-01-01'"]
+)
+async def test_a_job_that_is_not_held_any_more_is_left_alone(store: Store, connection: Sql, change: str) -> None:
+    """Somebody cancels it, or gives it another time, while a release waits for it."""
+    schedule = await make(store, "queue")
+    await verdicts(store, 0, 1)
+    await finish(store, 61)
+    job = await job_of(connection, schedule, 1)
+    async with _releases_meanwhile(store, connection):
+        await connection.execute(f"UPDATE pulse.jobs SET {change} WHERE id = $1", job.hex())
+    assert (await read(connection, job))["next_run_at"] > at(200)
 
 
 async def test_release_is_of_one_schedule(store: Store, connection: Sql) -> None:
