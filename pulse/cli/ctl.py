@@ -39,7 +39,7 @@ def _connect_later(socket: Path | None, connect: str | None, queue: str | None, 
     given = {"--socket": socket, "--connect": connect, "--queue": queue}
     named = [name for name, value in given.items() if value is not None]
     if len(named) > 1:
-        raise click.UsageError(f"{' and '.join(named)} name {len(named)} servers: one is allowed")
+        raise click.UsageError(f"{' and '.join(named[:2])} name two servers: one is allowed")
     if queue is not None:
         from pulse.config import load_routes
 

@@ -26,7 +26,7 @@ async def crunch() -> None: ...
 
 
 def test_each_job_has_its_place() -> None:
-    """The topic of the submit counts before that of the handler; one id may be there twice, as in any submit."""
+    """The topic of the submit counts before the handler's; one id may be there twice, as in any submit."""
     same = UUID(int=1)
     batch = pulse.Batch(
         [pulse.call(welcome), {"name": welcome, "topic": "pay"}, {"name": "x", "topic": "mail", "id": same}]
@@ -52,7 +52,10 @@ def test_no_jobs() -> None:
 def test_jobs_wait_within_a_queue() -> None:
     """Whichever is first in the submit; of jobs that were submitted before, the server knows whether they are there."""
     first, second = UUID(int=1), UUID(int=2)
-    jobs: list[pulse.NewJob] = [{"name": "a", "topic": "pay", "id": first}, {"name": "b", "topic": "mail", "id": second}]
+    jobs: list[pulse.NewJob] = [
+        {"name": "a", "topic": "pay", "id": first},
+        {"name": "b", "topic": "mail", "id": second},
+    ]
     for at, other in ((1, first), (0, second)):
         wrong = [pulse.NewJob(**one) for one in jobs]
         wrong[at]["after"] = [str(other)]

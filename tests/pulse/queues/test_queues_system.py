@@ -17,7 +17,7 @@ import pytest
 import pulse
 from pulse.errors import NobodyAnswersError, NotFoundError
 from tests.support.servers.postgres import Postgres
-from tests.support.systems.system_kit import PULSE, SHORT_LEASE, Whole, place, run
+from tests.support.systems.system_kit import APP, PULSE, SHORT_LEASE, Whole, place, run
 
 pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.system, pytest.mark.rest]
 
@@ -37,19 +37,14 @@ class Shop:
         return pulse.load_routes(self.file)
 
     def ctl(self, *words: str) -> subprocess.CompletedProcess[str]:
-        env = {key: value for key, value in self.mail.env.items() if key != "PULSE_RUNTIME_DIR"}
-        return run(PULSE, ["ctl", *words], {**env, "PULSE_CONFIG": str(self.file)})
+        return run(PULSE, ["ctl", *words], {**self.mail.env, **elsewhere(self.file)})
 
 
 @pytest.fixture(scope="module")
 def shop(newest_server: Postgres, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
     with newest_server.database(installed=False) as dsn, contextlib.ExitStack() as stack:
-        made: list[Whole] = []
-        for schema, topic in (("orders", "pay"), ("mail", "mail.welcome")):
-            whole = stack.enter_context(place(dsn, **SHORT_LEASE, PULSE_DSN="", PULSE_SCHEMA=schema))
-            whole.start()
-            whole.pool("--topic", topic)
-            made.append(whole)
+        settings = {**SHORT_LEASE, "PULSE_DSN": ""}
+        made = [stack.enter_context(place(dsn, **settings, PULSE_SCHEMA=schema)) for schema in ("orders", "mail")]
         file = tmp_path_factory.mktemp("shop") / "pulse.toml"
         file.write_text(
             f'[queues.orders]\nserver = "{made[0].path}"\nschema = "orders"\n'
@@ -58,7 +53,15 @@ def shop(newest_server: Postgres, tmp_path_factory: pytest.TempPathFactory) -> I
             '[routes]\n"mail.*" = "mail"\npay = "orders"\nlost = "gone"\n',
             "utf-8",
         )
+        for whole, queue, topic in zip(made, ("orders", "mail"), ("pay", "mail.welcome"), strict=True):
+            whole.start()
+            whole.pool("--queue", queue, "--topic", topic, env=elsewhere(file))
         yield Shop(*made, file)
+
+
+def elsewhere(file: Path) -> dict[str, str]:
+    """The environment of a program that only the config file tells of the servers."""
+    return {"PULSE_CONFIG": str(file), "PULSE_RUNTIME_DIR": ""}
 
 
 def homes(shop: Shop, job: UUID) -> list[str]:
@@ -67,7 +70,7 @@ def homes(shop: Shop, job: UUID) -> list[str]:
 
 
 def test_jobs_go_to_the_queue_of_their_topic(shop: Shop) -> None:
-    """One by one and many at once, in order; an id leads to the queue that has it, whoever asks."""
+    """One by one and many at once, in order; an id leads to the queue that has it."""
     with pulse.Queues(shop.routes, timeout_s=SOON_S) as queues:
         alone = queues.submit("mark", {"n": 1}, topic="mail.welcome")
         assert (alone.is_new, queues.wait(alone, SOON_S).result, homes(shop, alone)) == (True, {"n": 1}, ["mail"])
@@ -90,11 +93,11 @@ async def test_async(shop: Shop) -> None:
 def test_a_queue_that_is_down_keeps_nobody_from_the_others(shop: Shop) -> None:
     """A submit to several says what was submitted; a job that no queue has may be in the one that is down."""
     with pulse.Queues(shop.routes) as queues:
-        with pytest.raises(NobodyAnswersError, match=r"looked at .*gone\.sock .*; submitted before: 2 of queue orders$"):
+        with pytest.raises(NobodyAnswersError, match=r"gone\.sock .*; submitted before: 2 of queue orders$"):
             queues.submit_many({"name": "mark", "args": {"n": 1}, "topic": one} for one in ("pay", "lost", "pay"))
         job = queues.submit("mark", {"n": 6}, topic="pay")
         assert queues.wait(job, SOON_S).result == {"n": 6}
-        with pytest.raises(NobodyAnswersError, match=f"the queues that answer have no job {UUID(int=9)}; queue gone: no"):
+        with pytest.raises(NobodyAnswersError, match=f"that answer have no job {UUID(int=9)}; queue gone: no"):
             queues.get(UUID(int=9))
     there = {name: queue for name, queue in shop.routes.queues.items() if name != "gone"}
     with (
@@ -145,12 +148,24 @@ def test_commands_refuse_what_two_queues_would_share(shop: Shop) -> None:
         (["submit", "mark", "--topic", "none"], "topic 'none' has no route: allowed are mail.*, pay, lost"),
         (["jobs", "get", str(UUID(int=9))], "the queues that answer have no job"),
         (["--queue", "post", "status"], "there is no queue 'post': allowed are orders, mail, gone"),
-        (["--queue", "mail", "--socket", "/x", "status"], "--socket and --queue name 2 servers: one is allowed"),
+        (["--queue", "mail", "--socket", "/x", "status"], "--socket and --queue name two servers: one is allowed"),
     ):
         done = shop.ctl(*words)
         assert done.returncode != 0
         assert said in done.stderr, done
     assert shop.ctl("jobs", "cancel", job, "--yes").returncode == 0
+
+
+def test_a_pool_without_a_topic_of_its_queue(shop: Shop) -> None:
+    """It ends with one line; another start would not help."""
+    pool = shop.mail.pool("--queue", "mail", env=elsewhere(shop.file), wait=False)
+    assert pool.process.wait(SOON_S) != 0
+    assert (
+        f"pulse: {APP} has no topic of queue mail: it has default, trio; allowed are mail.*, and --topic" in pool.said
+    )
+    pool = shop.mail.pool("--queue", "post", env=elsewhere(shop.file), wait=False)
+    assert pool.process.wait(SOON_S) != 0
+    assert "there is no queue 'post': allowed are orders, mail, gone" in pool.said
 
 
 def test_the_list_of_queues(shop: Shop) -> None:
