@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import json
 import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 from uuid import UUID
 
+import httpx2
 import psycopg
 import pytest
 
@@ -18,6 +20,7 @@ import pulse
 from pulse.errors import NobodyAnswersError, NotFoundError
 from tests.support.servers.postgres import Postgres
 from tests.support.systems.system_kit import APP, PULSE, SHORT_LEASE, Whole, place, run
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.system, pytest.mark.rest]
 
@@ -178,3 +181,20 @@ def test_the_list_of_queues(shop: Shop) -> None:
     assert [(row["queue"], row["error"] is None, row["topics"]) for row in rows] == [
         ("orders", True, ["pay"]), ("mail", True, ["mail.*"]), ("gone", False, ["lost"]),
     ]  # fmt: skip
+
+
+def test_the_dashboard_of_a_queue(shop: Shop) -> None:
+    """It shows the jobs of its queue."""
+    with pulse.Queues(shop.routes) as queues:
+        job = queues.submit("mark", {"n": 1}, topic="pay", delay_s=3600)
+    where = shop.orders.directory / "ui.sock"
+    words = [sys.executable, "-m", PULSE, "ui", "--queue", "orders", "--listen", f"unix:{where}"]
+    process = subprocess.Popen(words, env={**shop.orders.env, **elsewhere(shop.file)}, stdin=subprocess.DEVNULL)
+    try:
+        until(lambda: where.exists() or process.poll() is not None, "it listens", SOON_S)
+        with httpx2.Client(transport=httpx2.HTTPTransport(uds=str(where)), base_url="http://localhost") as browser:
+            got = browser.get(f"/jobs/{job}", follow_redirects=True)
+        assert (got.status_code, str(job) in got.text) == (200, True), got.text
+    finally:
+        process.terminate()
+        assert process.wait(SOON_S) == 0
