@@ -174,11 +174,10 @@ class ServerHandle:
         return socket
 
     def _socket(self) -> Path | None:
-        if self._named is None and not any(os.environ.get(name) for name in _TOLD):
-            settings = self._settings
-            directory = None if settings is None else settings.runtime_dir
-            self._named = None if directory is None else directory / CLIENT_SOCKET
-        return self._named
+        if self._named is not None or any(os.environ.get(name) for name in _TOLD):
+            return self._named
+        directory = None if self._settings is None else self._settings.runtime_dir
+        return None if directory is None else directory / CLIENT_SOCKET
 
 
 def current_server() -> ServerHandle:

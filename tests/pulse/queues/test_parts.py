@@ -28,10 +28,8 @@ async def crunch() -> None: ...
 def test_each_job_has_its_place() -> None:
     """The topic of the submit counts before the handler's; one id may be there twice, as in any submit."""
     same = UUID(int=1)
-    batch = pulse.Batch(
-        [pulse.call(welcome), {"name": welcome, "topic": "pay"}, {"name": "x", "topic": "mail", "id": same}]
-        + [{"name": "x", "topic": "mail", "id": same}]
-    )
+    twin: pulse.NewJob = {"name": "x", "topic": "mail", "id": same}
+    batch = pulse.Batch([pulse.call(welcome), {"name": welcome, "topic": "pay"}, twin, twin])
     mail, orders = parts_of(ROUTES, batch)
     assert (mail.queue, mail.places, orders.queue, orders.places) == ("mail", [0, 2, 3], "orders", [1])
     assert [job.get("id") for job in mail.jobs] == [batch.ids[0], same, same]
