@@ -112,7 +112,7 @@ def parse(tables: Mapping[str, object], path: Path) -> tuple[Routes, list[str]]:
         twin = next((one for one in queues.values() if queue is not None and one.server == queue.server), None)
         if twin is not None:
             problems.append(
-                f"queues.{name}.server in {path} is {twin.server!r}: queue {twin.name} has this server; another is allowed"
+                f"queues.{name}.server in {path} is {twin.server!r}, as of queue {twin.name}: another is allowed"
             )
         elif queue is not None:
             queues[name] = queue

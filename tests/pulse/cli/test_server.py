@@ -42,7 +42,7 @@ def test_topics_lead_to_queues_unless_a_server_is_named(tmp_path: Path, monkeypa
         assert server.queue is None
     server.route("a")
     assert server._place() == "/run/a.sock"
-    with pytest.raises(BadRequestError, match="^topic 'b' belongs to queue b; this is about another queue$"):
+    with pytest.raises(BadRequestError, match=r"^topic 'b' belongs to queue b; this is about another queue$"):
         server.route("b")
     (tmp_path / "pulse.toml").write_text('runtime_dir = "/run/c"\n' + queues, "utf-8")
     server = ServerHandle(None, 1.0)

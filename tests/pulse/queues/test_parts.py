@@ -43,7 +43,7 @@ def test_a_job_without_a_topic(job: pulse.NewJob) -> None:
 
 
 def test_no_jobs() -> None:
-    with pytest.raises(BadRequestError, match="^submit: no jobs$"):
+    with pytest.raises(BadRequestError, match=r"^submit: no jobs$"):
         parts_of(ROUTES, pulse.Batch())
 
 
@@ -73,6 +73,6 @@ def test_an_error_says_what_stays_submitted() -> None:
 def test_submits_by_sql_are_for_one_queue() -> None:
     """The clients of all queues would submit to the schema of PULSE_SCHEMA."""
     for kind in (pulse.Queues, pulse.AsyncQueues):
-        with pytest.raises(ConfigError, match="^when_down is a DSN: with several queues 'fail' or 'wait' is allowed$"):
+        with pytest.raises(ConfigError, match=r"^when_down is a DSN: with several queues 'fail' or 'wait' is allowed$"):
             kind(ROUTES, when_down="postgresql:///shop")
         kind(ROUTES, when_down="fail")
