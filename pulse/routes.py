@@ -151,7 +151,7 @@ def _queue(name: str, given: object, path: Path, problems: list[str]) -> Queue |
     problems += found
     if found:
         return None
-    place = str(server)
+    place = str(server).removeprefix("unix://")
     if "://" not in place:
         place = str(path.parent / place)
     where = None if dashboard is None else str(dashboard)

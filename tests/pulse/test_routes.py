@@ -83,7 +83,7 @@ def test_queues(tmp_path: Path) -> None:
     ("[queues.a]\nserver = 'a:1'\nschema = 'pg_a'", "queues.a.schema in /pulse.toml is 'pg_a': 1 to 63 bytes"),
     ("[queues.a]\nserver = 'a'\ndashboard = 'a:1'", "queues.a.dashboard in /pulse.toml is 'a:1': http://… or https://"),
     ("[queues.a]\nserver = 'a'\nport = 1", "queues.a.port in /pulse.toml is no setting of a queue: server, schema"),
-    ("[queues.a]\nserver = 'a'\n[queues.b]\nserver = 'a'", "queues.b.server in /pulse.toml is '/a', as of queue a"),
+    ("[queues.a]\nserver = '/a'\n[queues.b]\nserver = 'unix:///a'", "queues.b.server in /pulse.toml is '/a', as of"),
     ("[routes]\n'x' = 'a'", "routes.\"x\" in /pulse.toml is 'a': a queue is allowed: there is none"),
     ("[queues.a]\nserver = 'a'\n[routes]\n'x' = 'b'", "routes.\"x\" in /pulse.toml is 'b': a queue is allowed: a"),
     ("[queues.a]\nserver = 'a'\n[routes]\n'x' = 1", 'routes."x" in /pulse.toml is 1: a queue is allowed: a'),

@@ -104,7 +104,7 @@ def ui(
 def _socket_of(queue: Queue) -> Path | None:
     """The socket of its server; None: it is elsewhere, and is asked as ``PULSE_CONNECT``."""
     if not is_address(queue.server):
-        return Path(queue.server.removeprefix("unix://"))
+        return Path(queue.server)
     os.environ["PULSE_CONNECT"] = queue.server
     return None
 
