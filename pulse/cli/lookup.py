@@ -44,9 +44,10 @@ def jobs_of(words: Sequence[IdWord]) -> list[bytes]:
         NotFoundError: One of them means no job.
         BadRequestError: One of them may mean several; the message lists them.
     """
-    server = current_server()
-    if server.routes is not None and server.queue is None and words:
-        server.turn_to(_queue_with(words[0], server.routes.queues))
+    if words:
+        server = current_server()
+        if server.routes is not None and server.queue is None:
+            server.turn_to(_queue_with(words[0], server.routes.queues))
     prefixes = [word for word in dict.fromkeys(words) if isinstance(word, str)]
     meant = dict[IdWord, bytes]()
     for start in range(0, len(prefixes), _MOST_AT_ONCE):

@@ -85,8 +85,8 @@ def _queue_of(routes: Routes, job: NewJob) -> str:
     topic = job.get("topic") or cast("Call[object]", job["name"]).options.get("topic")
     if topic is None:
         raise BadRequestError(
-            f"submit: job {_name(job)} has no topic, by which its queue is found: allowed are a topic in the submit, and"
-            " one in @app.handler, if the submit has the function and not its name"
+            f"submit: job {_name(job)} has no topic, by which its queue is found: allowed are a topic in the submit,"
+            " and one in @app.handler, if the submit has the function and not its name"
         )
     return routes.of(str(topic)).name
 
