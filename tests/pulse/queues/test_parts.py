@@ -59,7 +59,7 @@ def test_jobs_wait_within_a_queue() -> None:
         wrong[at]["after"] = [str(other)]
         with pytest.raises(BadRequestError, match=f"is to wait for job {other} of queue .*: jobs of its own queue are"):
             parts_of(ROUTES, pulse.Batch(wrong))
-    jobs += [{"name": "c", "topic": "mail", "after": [second, UUID(int=3)]}]
+    jobs.append({"name": "c", "topic": "mail", "after": [second, UUID(int=3)]})
     assert [part.places for part in parts_of(ROUTES, pulse.Batch(jobs))] == [[0], [1, 2]]
 
 
