@@ -10,7 +10,6 @@ from typing import Final
 
 from pulse.app.app import App
 from pulse.client.discovery import is_address, parse_address
-from pulse.config import load_routes
 from pulse.errors import BadRequestError
 from pulse.routes import Routes
 from pulse.worker.app_name import AppError
@@ -46,7 +45,7 @@ def declarations_of(app: App, pool: PoolOptions) -> Declarations:
     """
     topics = {_DEFAULT, *(one.topic for one in app.handlers.values() if one.topic)}
     schedules = [one.body for one in app.schedules.values()]
-    routes = load_routes(needed=False)
+    routes = _routes()
     queue = _queue_at(pool.socket or os.environ.get("PULSE_CONNECT"), routes)
     if queue is not None:
         theirs = sorted(topics)
@@ -65,6 +64,14 @@ def declarations_of(app: App, pool: PoolOptions) -> Declarations:
             "limits.declare": {"by": pool.app, "limits": limits},
         },
     )
+
+
+def _routes() -> Routes:
+    if not os.environ.get("PULSE_CONFIG") and not Path("pulse.toml").is_file():
+        return Routes({}, {})
+    from pulse.config import load_routes  # only where there is a file: it takes 10 ms
+
+    return load_routes(needed=False)
 
 
 def _queue_at(server: str | None, routes: Routes) -> str | None:
