@@ -164,7 +164,7 @@ async def test_a_write_is_moved_too_or_refused(nodes: Cluster, mode: str) -> Non
     target = Target(nodes.dsn(), "tests", schema)
     async with _queue(nodes, schema) as early:
         home, _ = await nodes.home(schema)
-        blind = await connect(target, {})  # it has a snapshot from before the move: it does not see it
+        blind = await connect(target, {}, limits={})  # its snapshot is from before the move, which it does not see
         await blind.execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM pulse.jobs")
         async with session(home) as watcher:
             writing = early.transaction()
