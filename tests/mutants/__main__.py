@@ -47,7 +47,7 @@ def mutants_of(where: Sequence[str], *, fine: bool) -> list[Mutant]:
     """Those of these modules and statements, in a fixed order, without a system."""
     found = []
     for one in where:
-        made = sql_operators.mutants_of(one) if one in statements() else operators.mutants_of(one)
+        made = (sql_operators if one in statements() else operators).mutants_of(one, fine=fine)
         found += [kept for kept in numbered([*tabled.mutants().get(one, []), *made]) if fine or kept.is_guard]
     random.Random(1).shuffle(found)
     return found
