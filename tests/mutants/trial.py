@@ -12,16 +12,17 @@ from types import MappingProxyType
 from typing import Final
 
 from tests.mutants import judges
-from tests.mutants.source import ROOT, SCHEMA, Mutant, Span, is_in_function, path_of
-from tests.mutants.tables import late, tabled
-from tests.mutants.warm import FIRST_LIMIT_S, HUNG, KILLED, LATER_LIMIT_S, SURVIVED, UNFIT, Judges, is_late
-from tests.support.servers.postgres import Postgres
+from tests.mutants.judging.court import FIRST_LIMIT_S, LATER_LIMIT_S, Court
+from tests.mutants.judging.forks import HUNG, KILLED, SURVIVED, UNFIT
+from tests.mutants.judging.warm import OLDEST, Judges, is_late
+from tests.mutants.source import ROOT, SCHEMA, Mutant, is_in_function, path_of
+from tests.mutants.tables import tabled
 
 _LISTS: Final = tomllib.loads((Path(__file__).parent / "tables" / "lists.toml").read_text("utf-8"))
 EQUIVALENT: Final[dict[str, str]] = _LISTS["equivalent"]
 OPEN: Final[dict[str, int]] = _LISTS["open"]
 BLIND: Final[dict[str, str]] = _LISTS["blind"]
-_CONTROL_LIMIT_S: Final = 5.0  # for the tests of a change that changes nothing
+_FOUND: Final = frozenset({KILLED, HUNG})
 _RECORDING: Final = 0.5  # of the time, at most
 
 
@@ -35,9 +36,7 @@ class Trial:
 
     Args:
         mutants: In the order in which they are tried.
-        server: Where databases are made.
-        oldest_dsn: Of the oldest PostgreSQL, for those that show only there.
-        seconds: For all of them.
+        until_s: When to end (time.monotonic).
         known: Keys of mutants -> the test that noticed it the last time, with which it is tried at first.
         is_fast: What survives the fast tests is not tried with the others.
     """
@@ -45,23 +44,20 @@ class Trial:
     def __init__(
         self,
         mutants: list[Mutant],
-        server: Postgres,
-        oldest_dsn: str,
-        seconds: float,
+        until_s: float,
         known: Mapping[str, str] = MappingProxyType({}),
         *,
         is_fast: bool = False,
     ) -> None:
         self.wrong: list[str] = []
         self._mutants = mutants
-        self._server = server
-        self._oldest_dsn = oldest_dsn
-        self._seconds = seconds
+        self._until_s = until_s
+        self._court: Court | None = None
+        self._silent: dict[str, str] = {}
         self._begun_s = time.monotonic()
         self._recording_s = 0.0
         self._is_late = False
         self._is_fast = is_fast
-        self._slow: set[str] = set()
         self._known = [replace(one, killer=known[one.key]) for one in mutants if one.key in known and not one.killer]
         self._ended: dict[str, tuple[int, str]] = {}
 
@@ -81,16 +77,16 @@ class Trial:
         first: the others are recorded only if some mutant survives these.
         """
         warm.expect(self._mutants)
-        slow = self._slow = {item.nodeid for item in warm.items if is_late(item)}
+        self._court = Court(warm)
+        slow = {item.nodeid for item in warm.items if is_late(item)}
         named = {one.killer for one in self._known}
         self._record(warm, {item.nodeid for item in warm.items if item.nodeid in named}, self._known)
-        self._judge(warm, self._controls(), self._tell_control, _CONTROL_LIMIT_S)
         self._judge(warm, [one for one in self._known if self._tests(warm, one)], self._tell_known, LATER_LIMIT_S)
         for name in named:  # which of the lines of others it reaches was not recorded
             warm.reached.pop(name, None)
         left = [one for one in self._mutants if one.key not in self._ended]
-        self._record(warm, {item.nodeid for item in warm.items if left} - slow, left)
-        self._judge(warm, self._controls(), self._tell_control, _CONTROL_LIMIT_S)
+        able = tuple({begin for one in left for begin in _begins(one)})
+        self._record(warm, {item.nodeid for item in warm.items if item.nodeid.startswith(able)} - slow, left)
         tell_first = self._tell if self._is_fast else self._tell_first
         self._judge(warm, [one for one in left if self._tests(warm, one)], tell_first, FIRST_LIMIT_S)
         if self._is_fast:
@@ -115,14 +111,8 @@ class Trial:
     def noticed(self) -> tuple[dict[str, str], Collection[str]]:
         """The test that failed with each mutant that names none by itself; and all that were judged."""
         named = {one.key for one in self._mutants if one.killer}
-        found = {key: test for key, (end, test) in self._ended.items() if end == KILLED and test and key not in named}
+        found = {key: test for key, (end, test) in self._ended.items() if end in _FOUND and test and key not in named}
         return found, self._ended.keys()
-
-    def note(self, alive: Collection[str]) -> None:
-        """Keep which slow tests noticed mutants; *alive* are the keys of all mutants."""
-        named = {one.key for one in self._mutants if one.killer}
-        found = {key: test for key, (_, test) in self._ended.items() if test in self._slow and key not in named}
-        late.note(found, self._ended, alive)
 
     def report(self) -> str:
         """For people; faults come first, and are kept in ``wrong``."""
@@ -150,26 +140,27 @@ class Trial:
             f"of these {len(survived) - len(unlisted)} cannot be seen",
             f"{len(self._mutants) - len(self._ended)} left out: there was no time, or their tests skip",
         ]
-        return "\n".join([*self.wrong, ", ".join(told)])
+        silent = self._silent | (self._court.dismissed if self._court is not None else {})
+        unheard = [f"{test} judges nothing: {why}" for test, why in sorted(silent.items())]
+        return "\n".join([*unheard, *self.wrong, ", ".join(told)])
 
     def _record(self, warm: Judges, names: Collection[str], mutants: Sequence[Mutant]) -> None:
+        if not names:
+            return
         now_s = time.monotonic()
-        until_s = now_s + _RECORDING * (self._begun_s + self._seconds - now_s)
+        until_s = now_s + _RECORDING * (self._until_s - now_s)
         paths = {str(path_of(one.where)) for one in mutants if one.is_code and not one.killer}
         said = warm.record([item for item in warm.items if item.nodeid in names], sorted(paths), until_s)
+        self._silent |= said
         self._recording_s += time.monotonic() - now_s
-        print("\n".join([*said, f"{len(names)} tests judge {len(mutants)} mutants"]), flush=True)  # noqa: T201
-
-    def _controls(self) -> list[Mutant]:
-        """One of each kind that changes nothing: a test that fails with it finds no mutants, but something else."""
-        kinds = {"schema" if one.where == SCHEMA else one.is_code: one for one in self._mutants if not one.killer}
-        return [Mutant(one.where, "", Span(0, 0), "\n") for one in kinds.values()]
+        print(f"{len(names)} tests judge {len(mutants)} mutants", flush=True)  # noqa: T201
 
     def _judge(
         self, warm: Judges, mutants: Sequence[Mutant], tell: Callable[[Mutant, int, str], None], limit_s: float
     ) -> None:
+        assert self._court is not None
         chosen = ((one, self._tests(warm, one)) for one in mutants)
-        warm.judge(chosen, tell, self._begun_s + self._seconds, limit_s, self._oldest_dsn)
+        self._court.judge(chosen, tell, self._until_s, limit_s)
 
     def _tests(self, warm: Judges, mutant: Mutant) -> list[str]:
         good = {name: one.lines for name, one in warm.reached.items() if one.passed}
@@ -193,12 +184,8 @@ class Trial:
         started = judges.processes_for(mutant.where)
         return list(dict.fromkeys([*near, *(name for name in good if name.partition("::")[0] in started)]))
 
-    def _tell_control(self, mutant: Mutant, status: int, test: str) -> None:
-        if status != SURVIVED:
-            self.wrong.append(f"{test} fails although nothing is changed in {mutant.where}")
-
     def _tell_known(self, mutant: Mutant, status: int, test: str) -> None:
-        if status in {KILLED, HUNG}:
+        if status in _FOUND:
             self._tell(mutant, status, test)
 
     def _tell_first(self, mutant: Mutant, status: int, test: str) -> None:
@@ -213,7 +200,7 @@ class Trial:
 
 def _begins(mutant: Mutant) -> tuple[str, ...]:
     """How the names of the tests that may judge it begin."""
-    return (mutant.killer.removesuffix("@oldest"),) if mutant.killer else tuple(_files_for([mutant]))
+    return (mutant.killer.removesuffix(OLDEST),) if mutant.killer else tuple(_files_for([mutant]))
 
 
 def _own(mutant: Mutant) -> str:
