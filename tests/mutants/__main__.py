@@ -63,6 +63,7 @@ def parser() -> ArgumentParser:
     )
     made.add_argument("--since", metavar="REVISION", help="only those of files that have changed since")
     made.add_argument("--seconds", type=float, default=FOREVER_S, help="end by then; the rest is counted, and left out")
+    made.add_argument("--unknown", action="store_true", help="only those that no test is known to notice")
     made.add_argument("--every", type=int, default=1, metavar="N", help="only each N-th: a sample")
     made.add_argument("--fine", action="store_true", help="all mutants, not only those that take a guard away")
     made.add_argument(
@@ -91,6 +92,9 @@ def chosen(asked: Namespace) -> list[Mutant]:
     if asked.again:
         survived = set(asked.again.read_text("utf-8").splitlines())
         mutants = [one for one in mutants if f"survived: {one.key}" in survived]
+    if asked.unknown:
+        known = killers.known(one.key for one in mutants)
+        mutants = [one for one in mutants if one.key not in known]
     return mutants[:: asked.every]
 
 

@@ -73,8 +73,8 @@ class Trial:
         """
         Try all with the fast tests; then what survives them, and is not listed, with the others, too.
 
-        Before that, each one that is *known* is tried with its test. Of the slow tests those of its own module are
-        first: the others are recorded only if some mutant survives these.
+        Before that, each one that is *known* is tried with its test. Of the fast tests and of the slow ones those of
+        its own module are first: the others are recorded only if some mutant survives these.
         """
         warm.expect(self._mutants)
         self._court = Court(warm)
@@ -84,11 +84,14 @@ class Trial:
         self._judge(warm, [one for one in self._known if self._tests(warm, one)], self._tell_known, LATER_LIMIT_S)
         for name in named:  # which of the lines of others it reaches was not recorded
             warm.reached.pop(name, None)
-        left = [one for one in self._mutants if one.key not in self._ended]
-        able = tuple({begin for one in left for begin in _begins(one)})
-        self._record(warm, {item.nodeid for item in warm.items if item.nodeid.startswith(able)} - slow, left)
-        tell_first = self._tell if self._is_fast else self._tell_first
-        self._judge(warm, [one for one in left if self._tests(warm, one)], tell_first, FIRST_LIMIT_S)
+        left = self._mutants
+        last = self._tell if self._is_fast else self._tell_first
+        for begins, tell in ((_near, self._tell_known), (_begins, last)):
+            left = [one for one in left if one.key not in self._ended]
+            able = tuple({begin for one in left for begin in begins(one)})
+            names = {item.nodeid for item in warm.items if item.nodeid.startswith(able)} - slow
+            self._record(warm, names - warm.reached.keys(), left)
+            self._judge(warm, [one for one in left if self._tests(warm, one)], tell, FIRST_LIMIT_S)
         if self._is_fast:
             return
         self._is_late = True
@@ -201,6 +204,11 @@ class Trial:
 def _begins(mutant: Mutant) -> tuple[str, ...]:
     """How the names of the tests that may judge it begin."""
     return (mutant.killer.removesuffix(OLDEST),) if mutant.killer else tuple(_files_for([mutant]))
+
+
+def _near(mutant: Mutant) -> tuple[str, ...]:
+    """How the names of the fast tests begin that judge it first."""
+    return _begins(mutant) if mutant.killer else judges.own_of(mutant.where, mutant.scope)
 
 
 def _own(mutant: Mutant) -> str:

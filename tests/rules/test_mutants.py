@@ -25,6 +25,7 @@ from pulse.store.statements import name_of
 from tests.mutants import force, judges, operators, repairs, source, sql_operators, trial
 from tests.mutants.__main__ import chosen, parser
 from tests.mutants.judging import leftovers
+from tests.mutants.judging.court import Court
 from tests.mutants.judging.forks import HUNG, KILLED, SURVIVED, Forks
 from tests.mutants.judging.reach import Reached
 from tests.mutants.judging.warm import Judges
@@ -164,6 +165,14 @@ def test_which_are_tried() -> None:
         ]
 
 
+def test_the_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(killers, "_LAST", tmp_path / "killers.json")
+    monkeypatch.setattr(killers, "_TABLE", tmp_path / "killers.txt")
+    first, *others = [one.key for one in chosen(parser().parse_args(["pulse.common.text"]))]
+    killers.keep({first: "t::one"}, tried=[first])
+    assert [one.key for one in chosen(parser().parse_args(["pulse.common.text", "--unknown"]))] == others
+
+
 def test_a_function_gets_other_code(tmp_path: Path) -> None:
     """Also for modules that have imported it before; it stays in the fork."""
     (mutant,) = [one for one in operators.mutants_of("pulse.common.text") if one.key.endswith(CUT)]
@@ -261,6 +270,14 @@ def test_a_survivor_is_wrong(status: int, is_wrong: bool) -> None:
     judged._tell(mutant, status, "a test")
     assert "1 mutants tried" in judged.report()
     assert bool(judged.wrong) == is_wrong
+
+
+def test_what_judges_nothing_is_reported() -> None:
+    """Whether it failed when it was recorded, or with a change that changes nothing."""
+    judged = Trial([], math.inf)
+    judged._silent["t::one"] = "it fails"
+    judged._court = cast("Court", SimpleNamespace(dismissed={"t::two": "it hangs"}))
+    assert judged.report().splitlines()[:2] == ["t::one judges nothing: it fails", "t::two judges nothing: it hangs"]
 
 
 @dataclass(slots=True)
