@@ -37,7 +37,7 @@ from tests.support.servers.postgres import GIVEN_DSN, GIVEN_TEMPLATE, Servers
 
 SIDE_BY_SIDE: Final = 2 * len(os.sched_getaffinity(0))  # half of them wait for something
 FOREVER_S: Final = 1e9
-ENDING_S: Final = 3.0  # of the time: to start, to end what runs, and to stop the servers
+ENDING_S: Final = 5.0  # of the time: to start, to end what runs, and to stop the servers
 
 
 def changed_since(revision: str) -> list[str]:
@@ -76,7 +76,7 @@ def parser() -> ArgumentParser:
     made.add_argument(
         "--note",
         action="store_true",
-        help="write the tests that notice mutants into tables/killers.txt, too",
+        help="write what is known of runs here into tables/killers.txt",
     )
     made.add_argument("words", nargs="*", metavar="NAME", help="only those of modules and statements that begin so")
     return made
@@ -118,9 +118,10 @@ def main() -> int:
         os.environ[PREPARED_IN] = stack.enter_context(server.database())
         forks = Forks(Path(directory), SIDE_BY_SIDE, server, until_s)
         code = start(Judges(trial.work, forks, oldest.dsn), asked.judges or trial.files())
-    killers.keep(*trial.noticed())
+    found, tried = trial.noticed()
+    killers.keep(found, tried)
     if asked.note:
-        killers.note(*trial.noticed(), (one.key for one in mutants_of([*modules(), *statements()], fine=True)))
+        killers.note(killers.last(), tried, (one.key for one in mutants_of([*modules(), *statements()], fine=True)))
     wrong, told = repairs.report(trial) if asked.repairs else (trial.wrong, trial.report())
     print(told)  # noqa: T201
     return 1 if wrong or code else 0

@@ -14,7 +14,7 @@ from typing import Final
 from tests.mutants import judges
 from tests.mutants.judging.court import FIRST_LIMIT_S, LATER_LIMIT_S, Court
 from tests.mutants.judging.forks import HUNG, KILLED, SURVIVED, UNFIT
-from tests.mutants.judging.warm import OLDEST, Judges, is_late
+from tests.mutants.judging.warm import NO_TIME, OLDEST, Judges, is_late
 from tests.mutants.source import ROOT, SCHEMA, Mutant, is_in_function, path_of
 from tests.mutants.tables import tabled
 
@@ -85,7 +85,7 @@ class Trial:
         for name in named:  # which of the lines of others it reaches was not recorded
             warm.reached.pop(name, None)
         left = self._mutants
-        last = self._tell if self._is_fast else self._tell_first
+        last = self._tell_fast if self._is_fast else self._tell_first
         for begins, tell in ((_near, self._tell_known), (_begins, last)):
             left = [one for one in left if one.key not in self._ended]
             able = tuple({begin for one in left for begin in begins(one)})
@@ -144,7 +144,9 @@ class Trial:
             f"{len(self._mutants) - len(self._ended)} left out: there was no time, or their tests skip",
         ]
         silent = self._silent | (self._court.dismissed if self._court is not None else {})
-        unheard = [f"{test} judges nothing: {why}" for test, why in sorted(silent.items())]
+        unheard = [f"{test} judges nothing: {why}" for test, why in sorted(silent.items()) if why != NO_TIME]
+        if late := sum(why == NO_TIME for why in silent.values()):
+            unheard.append(f"{late} files of tests judge nothing: {NO_TIME}")
         return "\n".join([*unheard, *self.wrong, ", ".join(told)])
 
     def _record(self, warm: Judges, names: Collection[str], mutants: Sequence[Mutant]) -> None:
@@ -193,6 +195,10 @@ class Trial:
 
     def _tell_first(self, mutant: Mutant, status: int, test: str) -> None:
         if status != SURVIVED or is_equivalent(mutant.key):
+            self._tell(mutant, status, test)
+
+    def _tell_fast(self, mutant: Mutant, status: int, test: str) -> None:
+        if status != SURVIVED or NO_TIME not in self._silent.values():  # else another test may notice it
             self._tell(mutant, status, test)
 
     def _tell(self, mutant: Mutant, status: int, test: str) -> None:

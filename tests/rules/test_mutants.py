@@ -28,7 +28,7 @@ from tests.mutants.judging import leftovers
 from tests.mutants.judging.court import Court
 from tests.mutants.judging.forks import HUNG, KILLED, SURVIVED, Forks
 from tests.mutants.judging.reach import Reached
-from tests.mutants.judging.warm import Judges
+from tests.mutants.judging.warm import NO_TIME, Judges
 from tests.mutants.site import hook
 from tests.mutants.source import Mutant, Span, modules, statements
 from tests.mutants.tables import killers, tabled
@@ -275,9 +275,16 @@ def test_a_survivor_is_wrong(status: int, is_wrong: bool) -> None:
 def test_what_judges_nothing_is_reported() -> None:
     """Whether it failed when it was recorded, or with a change that changes nothing."""
     judged = Trial([], math.inf)
-    judged._silent["t::one"] = "it fails"
+    judged._silent |= {"t::one": "it fails", "a": NO_TIME, "b": NO_TIME}
     judged._court = cast("Court", SimpleNamespace(dismissed={"t::two": "it hangs"}))
-    assert judged.report().splitlines()[:2] == ["t::one judges nothing: it fails", "t::two judges nothing: it hangs"]
+    assert judged.report().splitlines()[:3] == [
+        "t::one judges nothing: it fails",
+        "t::two judges nothing: it hangs",
+        "2 files of tests judge nothing: there was no time",
+    ]
+    mutant = Mutant("pulse.job", "", Span(0, 1), "x")
+    judged._tell_fast(mutant, SURVIVED, "")
+    assert judged.end_of(mutant) is None, "one of those may notice it"
 
 
 @dataclass(slots=True)

@@ -35,7 +35,7 @@ _RECORD_LEAST_S: Final = 10.0
 _LIMIT_S: Final = 6.0  # for one test, beside ten times what it takes
 _START_LIMIT_S: Final = 30.0  # the same for one that starts processes: as the first it starts those of its session, too
 _RARE: Final = 50.0  # what a test counts for that alone sends something that leads to a function of the schema
-NO_TIME: Final = "there was no time for it"
+NO_TIME: Final = "there was no time"
 OLDEST: Final = "@oldest"  # at the end of the name of a test: it notices on the oldest PostgreSQL alone
 
 
