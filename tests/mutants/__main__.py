@@ -118,8 +118,8 @@ def main() -> int:
         os.environ[PREPARED_IN] = stack.enter_context(server.database())
         forks = Forks(Path(directory), SIDE_BY_SIDE, server, until_s)
         code = start(Judges(trial.work, forks, oldest.dsn), asked.judges or trial.files())
-    found, tried = trial.noticed()
-    killers.keep(found, tried)
+    noticed, tried = trial.noticed()
+    killers.keep(noticed, tried)
     if asked.note:
         killers.note(killers.last(), tried, (one.key for one in mutants_of([*modules(), *statements()], fine=True)))
     wrong, told = repairs.report(trial) if asked.repairs else (trial.wrong, trial.report())

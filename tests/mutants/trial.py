@@ -88,8 +88,8 @@ class Trial:
         last = self._tell_fast if self._is_fast else self._tell_first
         for begins, tell in ((_near, self._tell_known), (_begins, last)):
             left = [one for one in left if one.key not in self._ended]
-            able = tuple({begin for one in left for begin in begins(one)})
-            names = {item.nodeid for item in warm.items if item.nodeid.startswith(able)} - slow
+            these = tuple({begin for one in left for begin in begins(one)})
+            names = {item.nodeid for item in warm.items if item.nodeid.startswith(these)} - slow
             self._record(warm, names - warm.reached.keys(), left)
             self._judge(warm, [one for one in left if self._tests(warm, one)], tell, FIRST_LIMIT_S)
         if self._is_fast:

@@ -14,6 +14,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -130,7 +131,7 @@ class Judges:
         for number, (item, following) in enumerate(zip(items, [*items[1:], None], strict=True)):
             limit_s = max(_RECORD_LEAST_S, min(_RECORD_LIMIT_S, until_s - time.monotonic()))
             self.forks.get_on(slot, limit_s, number)
-            found[item.nodeid] = recorder.record(lambda one=item, then=following: (self._run(one, then), self._why))
+            found[item.nodeid] = recorder.record(partial(self._outcome, item, following))
             new = output.with_suffix(".new")
             new.write_bytes(pickle.dumps(found))
             new.replace(output)
@@ -221,6 +222,10 @@ class Judges:
             if not self._run(item, following):
                 return KILLED
         return SURVIVED
+
+    def _outcome(self, item: pytest.Item, following: pytest.Item | None) -> tuple[bool, str]:
+        """Whether it passes, and why it fails."""
+        return self._run(item, following), self._why
 
     def _run(self, item: pytest.Item, following: pytest.Item | None) -> bool:
         self._failed, self._why = False, ""
