@@ -17,6 +17,8 @@ from tests.mutants.judging.forks import HUNG, KILLED, LEFT_OUT, SURVIVED, Forks
 from tests.mutants.source import ROOT
 from tests.support.waiting import DEADLINE_S
 
+pytestmark = pytest.mark.patient  # what hangs is waited for
+
 TESTS: Final = """
 import signal
 from pathlib import Path
