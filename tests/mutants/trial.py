@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import tomllib
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -81,7 +81,7 @@ class Trial:
         slow = {item.nodeid for item in warm.items if is_late(item)}
         named = {one.killer for one in self._known}
         self._record(warm, {item.nodeid for item in warm.items if item.nodeid in named}, self._known)
-        self._judge(warm, [one for one in self._known if self._tests(warm, one)], self._tell_known, LATER_LIMIT_S)
+        self._judge(warm, self._known, self._tell_known, LATER_LIMIT_S)
         for name in named:  # which of the lines of others it reaches was not recorded
             warm.reached.pop(name, None)
         left = self._mutants
@@ -91,8 +91,8 @@ class Trial:
             these = tuple({begin for one in left for begin in begins(one)})
             names = {item.nodeid for item in warm.items if item.nodeid.startswith(these)} - slow
             self._record(warm, names - warm.reached.keys(), left)
-            self._judge(warm, [one for one in left if self._tests(warm, one)], tell, FIRST_LIMIT_S)
-        if self._is_fast:
+            self._judge(warm, left, tell, FIRST_LIMIT_S)
+        if self._is_fast or time.monotonic() > self._until_s:
             return
         self._is_late = True
         left = [one for one in left if one.key not in self._ended]  # the ways to all modules take a minute
@@ -104,8 +104,7 @@ class Trial:
             self._record(warm, names - warm.reached.keys(), left)
             known = {name.partition("::")[0] for name in warm.reached}
             able = [one for one in left if all(name.partition("::")[0] in known for name in names_of[one.key])]
-            able = [one for one in able if self._tests(warm, one) or not one.killer]
-            self._judge(warm, able, tell, LATER_LIMIT_S)
+            self._judge(warm, able, tell, LATER_LIMIT_S, is_last=True)
 
     def end_of(self, mutant: Mutant) -> tuple[int, str] | None:
         """Its result, and the test that noticed; None: there was no time for it."""
@@ -161,11 +160,26 @@ class Trial:
         print(f"{len(names)} tests judge {len(mutants)} mutants", flush=True)  # noqa: T201
 
     def _judge(
-        self, warm: Judges, mutants: Sequence[Mutant], tell: Callable[[Mutant, int, str], None], limit_s: float
+        self,
+        warm: Judges,
+        mutants: Sequence[Mutant],
+        tell: Callable[[Mutant, int, str], None],
+        limit_s: float,
+        *,
+        is_last: bool = False,
     ) -> None:
         assert self._court is not None
-        chosen = ((one, self._tests(warm, one)) for one in mutants)
-        self._court.judge(chosen, tell, self._until_s, limit_s)
+        self._court.judge(self._with_tests(warm, mutants, is_last=is_last), tell, self._until_s, limit_s)
+
+    def _with_tests(
+        self, warm: Judges, mutants: Sequence[Mutant], *, is_last: bool
+    ) -> Iterator[tuple[Mutant, list[str]]]:
+        """Those that no test judges yet are left for later; in the end they survive, unless their own test skips."""
+        for one in mutants:
+            if time.monotonic() > self._until_s:  # to find the tests of thousands takes a while, too
+                return
+            if (tests := self._tests(warm, one)) or (is_last and not one.killer):
+                yield one, tests
 
     def _tests(self, warm: Judges, mutant: Mutant) -> list[str]:
         good = {name: one.lines for name, one in warm.reached.items() if one.passed}
