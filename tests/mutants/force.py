@@ -74,11 +74,13 @@ def changed_function(mutant: Mutant) -> str:
 
 
 def _replace(before: str, after: str) -> None:
-    """In all modules: some keep the text of a statement as a constant."""
+    """In all modules: some keep the text of a statement as a constant, or what belongs to it in a dictionary."""
     for module in list(sys.modules.values()):
         for name, value in list(getattr(module, "__dict__", {}).items()):
             if value is before:
                 setattr(module, name, after)
+            elif type(value) is dict and before in value:
+                value[after] = value[before]
 
 
 def _swap(mutant: Mutant) -> None:

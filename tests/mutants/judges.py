@@ -100,6 +100,18 @@ def begin_of(module: str) -> str:
     return "/".join([_MIRRORS[package], *inner[:-1], f"test_{inner[-1] if inner else package}"])
 
 
+@functools.cache
+def own_of(where: str, scope: str) -> tuple[str, ...]:
+    """How the paths of the tests begin that are about a text; of a statement: that name it, or whose module does."""
+    if where == SCHEMA:
+        return tuple(sorted(files_about(scope)))
+    if where in modules():
+        return (begin_of(where),)
+    name = where.rpartition(".")[2]
+    naming = [file for file in files() if file.endswith("_pg.py") and re.search(rf"\b{name}\b", _text(file))]
+    return (*naming, *(begin_of(one) for one in modules() if f'"{name}"' in text_of(one)))
+
+
 def _folders(module: str) -> list[Path]:
     """Where its tests are, and the folder above."""
     package, *inner = module.split(".")

@@ -28,13 +28,15 @@ _KEPT: Final = (ast.Assert, ast.Import, ast.ImportFrom, ast.Raise, ast.Global, a
 _QUIET: Final = {"debug", "info", "warning", "error", "print", "super"}  # calls that only tell somebody
 
 
-def mutants_of(module: str) -> list[Mutant]:
-    return numbered(_Maker(module).of_body(tree_of(module), ""))
+def mutants_of(module: str, *, fine: bool = True) -> list[Mutant]:
+    """Without *fine*: the guards, and what has the key of one but for its number."""
+    return numbered(_Maker(module, fine=fine).of_body(tree_of(module), ""))
 
 
 class _Maker:
-    def __init__(self, module: str) -> None:
+    def __init__(self, module: str, *, fine: bool) -> None:
         self._module = module
+        self._is_fine = fine
         self._source = text_of(module)
         self._scope = ""
         self._lines = (0, 0)
@@ -98,6 +100,8 @@ class _Maker:
                 if isinstance(node, ast.If) and isinstance(node.body[-1], _LEAVES):
                     yield self._guard(test)
                 yield from self._condition(test)
+            case _ if not self._is_fine:
+                pass
             case ast.Expr(value=ast.Call() | ast.Await() as value) if not _is_quiet(value):
                 yield self._instead(node, "pass")
             case ast.Break() | ast.Continue() | ast.AugAssign():
@@ -130,6 +134,8 @@ class _Maker:
                     yield from self._of_choice(node)
                 case ast.Compare():
                     yield from self._of_bounds(node)
+                case _ if not self._is_fine:
+                    pass
                 case ast.BinOp(op=op) if isinstance(op, _ARITHMETIC) and not _is_text(node):
                     yield self._instead(node, f"({ast.unparse(node.left)})")
                     if not isinstance(op, ast.Sub | ast.Mod):
@@ -142,7 +148,8 @@ class _Maker:
                     pass
 
     def _of_choice(self, node: ast.BoolOp) -> Iterator[Mutant]:
-        yield from self._without_one(node, "values")
+        if self._is_fine:
+            yield from self._without_one(node, "values")
         *values, last = node.values
         if isinstance(node.op, ast.And) or isinstance(last, ast.BoolOp | ast.Compare | ast.UnaryOp):
             values.append(last)  # else it is a default
@@ -152,7 +159,7 @@ class _Maker:
     def _of_bounds(self, node: ast.Compare) -> Iterator[Mutant]:
         yield from self._constants(node)
         for place, op in enumerate(node.ops):
-            if type(op) in _BOUNDS:
+            if self._is_fine and type(op) in _BOUNDS:
                 other = copy.deepcopy(node)
                 other.ops[place] = _BOUNDS[type(op)]
                 yield self._instead(node, ast.unparse(other))

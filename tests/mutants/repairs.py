@@ -14,10 +14,10 @@ from functools import cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from tests.mutants.judging.forks import HUNG, KILLED
 from tests.mutants.source import ROOT, Mutant
 from tests.mutants.tables import tabled
 from tests.mutants.trial import Trial
-from tests.mutants.warm import HUNG, KILLED
 
 PAGE: Final = ROOT / "docs" / "repairs.md"
 _TABLE: Final = Path(__file__).parent / "tables" / "repairs.toml"

@@ -60,10 +60,18 @@ class Mutant:
         again = f" ({self.number})" if self.number > 1 else ""
         return f"{self.where}: {self.scope}: {text} -> {instead or 'nothing'}{again}"
 
+    @property
+    def is_change(self) -> bool:
+        """Whether its text differs: some replace a text by the same."""
+        text = text_of(self.where)
+        return any(text[start:end] != instead for (start, end), instead in self._changes())
+
+    def _changes(self) -> list[tuple[Span, str]]:
+        return [(self.span, self.instead), *([self.and_also] if self.and_also else [])]
+
     def mutated(self) -> str:
         text = text_of(self.where)
-        changes = [(self.span, self.instead), *([self.and_also] if self.and_also else [])]
-        for (start, end), instead in sorted(changes, reverse=True):
+        for (start, end), instead in sorted(self._changes(), reverse=True):
             text = text[:start] + instead + text[end:]
         return text
 
@@ -73,10 +81,11 @@ def numbered(mutants: Iterable[Mutant]) -> list[Mutant]:
     seen: dict[str, int] = {}
     found: dict[tuple[object, ...], Mutant] = {}
     for given in mutants:
-        one = replace(given, number=1)
-        if (one.span, one.instead, one.and_also) not in found and one.mutated() != text_of(one.where):
-            seen[one.key] = seen.get(one.key, 0) + 1
-            found[one.span, one.instead, one.and_also] = replace(one, number=seen[one.key])
+        one = given if given.number == 1 else replace(given, number=1)
+        if (one.span, one.instead, one.and_also) not in found and one.is_change:
+            key = one.key
+            seen[key] = seen.get(key, 0) + 1
+            found[one.span, one.instead, one.and_also] = one if seen[key] == 1 else replace(one, number=seen[key])
     return list(found.values())
 
 

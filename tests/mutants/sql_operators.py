@@ -53,8 +53,9 @@ class Word(NamedTuple):
     depth: int
 
 
-def mutants_of(where: str) -> list[Mutant]:
-    return numbered(_all(where))
+def mutants_of(where: str, *, fine: bool = True) -> list[Mutant]:
+    """Without *fine*: the guards, whose keys no other mutant has."""
+    return numbered(one for one in _all(where) if fine or one.is_guard)
 
 
 def _all(where: str) -> Iterator[Mutant]:

@@ -5,23 +5,24 @@ from __future__ import annotations
 import time
 import tomllib
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
 from tests.mutants import judges
-from tests.mutants.source import ROOT, SCHEMA, Mutant, Span, is_in_function, path_of
-from tests.mutants.tables import late, tabled
-from tests.mutants.warm import FIRST_LIMIT_S, HUNG, KILLED, LATER_LIMIT_S, SURVIVED, UNFIT, Judges, is_late
-from tests.support.servers.postgres import Postgres
+from tests.mutants.judging.court import FIRST_LIMIT_S, LATER_LIMIT_S, Court
+from tests.mutants.judging.forks import HUNG, KILLED, SURVIVED, UNFIT
+from tests.mutants.judging.warm import NO_TIME, OLDEST, Judges, is_late
+from tests.mutants.source import ROOT, SCHEMA, Mutant, is_in_function, path_of
+from tests.mutants.tables import tabled
 
 _LISTS: Final = tomllib.loads((Path(__file__).parent / "tables" / "lists.toml").read_text("utf-8"))
 EQUIVALENT: Final[dict[str, str]] = _LISTS["equivalent"]
 OPEN: Final[dict[str, int]] = _LISTS["open"]
 BLIND: Final[dict[str, str]] = _LISTS["blind"]
-_CONTROL_LIMIT_S: Final = 5.0  # for the tests of a change that changes nothing
+_FOUND: Final = frozenset({KILLED, HUNG})
 _RECORDING: Final = 0.5  # of the time, at most
 
 
@@ -35,9 +36,7 @@ class Trial:
 
     Args:
         mutants: In the order in which they are tried.
-        server: Where databases are made.
-        oldest_dsn: Of the oldest PostgreSQL, for those that show only there.
-        seconds: For all of them.
+        until_s: When to end (time.monotonic).
         known: Keys of mutants -> the test that noticed it the last time, with which it is tried at first.
         is_fast: What survives the fast tests is not tried with the others.
     """
@@ -45,23 +44,20 @@ class Trial:
     def __init__(
         self,
         mutants: list[Mutant],
-        server: Postgres,
-        oldest_dsn: str,
-        seconds: float,
+        until_s: float,
         known: Mapping[str, str] = MappingProxyType({}),
         *,
         is_fast: bool = False,
     ) -> None:
         self.wrong: list[str] = []
         self._mutants = mutants
-        self._server = server
-        self._oldest_dsn = oldest_dsn
-        self._seconds = seconds
+        self._until_s = until_s
+        self._court: Court | None = None
+        self._silent: dict[str, str] = {}
         self._begun_s = time.monotonic()
         self._recording_s = 0.0
         self._is_late = False
         self._is_fast = is_fast
-        self._slow: set[str] = set()
         self._known = [replace(one, killer=known[one.key]) for one in mutants if one.key in known and not one.killer]
         self._ended: dict[str, tuple[int, str]] = {}
 
@@ -77,23 +73,26 @@ class Trial:
         """
         Try all with the fast tests; then what survives them, and is not listed, with the others, too.
 
-        Before that, each one that is *known* is tried with its test. Of the slow tests those of its own module are
-        first: the others are recorded only if some mutant survives these.
+        Before that, each one that is *known* is tried with its test. Of the fast tests and of the slow ones those of
+        its own module are first: the others are recorded only if some mutant survives these.
         """
         warm.expect(self._mutants)
-        slow = self._slow = {item.nodeid for item in warm.items if is_late(item)}
+        self._court = Court(warm)
+        slow = {item.nodeid for item in warm.items if is_late(item)}
         named = {one.killer for one in self._known}
         self._record(warm, {item.nodeid for item in warm.items if item.nodeid in named}, self._known)
-        self._judge(warm, self._controls(), self._tell_control, _CONTROL_LIMIT_S)
-        self._judge(warm, [one for one in self._known if self._tests(warm, one)], self._tell_known, LATER_LIMIT_S)
+        self._judge(warm, self._known, self._tell_known, LATER_LIMIT_S)
         for name in named:  # which of the lines of others it reaches was not recorded
             warm.reached.pop(name, None)
-        left = [one for one in self._mutants if one.key not in self._ended]
-        self._record(warm, {item.nodeid for item in warm.items if left} - slow, left)
-        self._judge(warm, self._controls(), self._tell_control, _CONTROL_LIMIT_S)
-        tell_first = self._tell if self._is_fast else self._tell_first
-        self._judge(warm, [one for one in left if self._tests(warm, one)], tell_first, FIRST_LIMIT_S)
-        if self._is_fast:
+        left = self._mutants
+        last = self._tell_fast if self._is_fast else self._tell_first
+        for begins, tell in ((_near, self._tell_known), (_begins, last)):
+            left = [one for one in left if one.key not in self._ended]
+            these = tuple({begin for one in left for begin in begins(one)})
+            names = {item.nodeid for item in warm.items if item.nodeid.startswith(these)} - slow
+            self._record(warm, names - warm.reached.keys(), left)
+            self._judge(warm, left, tell, FIRST_LIMIT_S)
+        if self._is_fast or time.monotonic() > self._until_s:
             return
         self._is_late = True
         left = [one for one in left if one.key not in self._ended]  # the ways to all modules take a minute
@@ -105,8 +104,7 @@ class Trial:
             self._record(warm, names - warm.reached.keys(), left)
             known = {name.partition("::")[0] for name in warm.reached}
             able = [one for one in left if all(name.partition("::")[0] in known for name in names_of[one.key])]
-            able = [one for one in able if self._tests(warm, one) or not one.killer]
-            self._judge(warm, able, tell, LATER_LIMIT_S)
+            self._judge(warm, able, tell, LATER_LIMIT_S, is_last=True)
 
     def end_of(self, mutant: Mutant) -> tuple[int, str] | None:
         """Its result, and the test that noticed; None: there was no time for it."""
@@ -115,14 +113,8 @@ class Trial:
     def noticed(self) -> tuple[dict[str, str], Collection[str]]:
         """The test that failed with each mutant that names none by itself; and all that were judged."""
         named = {one.key for one in self._mutants if one.killer}
-        found = {key: test for key, (end, test) in self._ended.items() if end == KILLED and test and key not in named}
+        found = {key: test for key, (end, test) in self._ended.items() if end in _FOUND and test and key not in named}
         return found, self._ended.keys()
-
-    def note(self, alive: Collection[str]) -> None:
-        """Keep which slow tests noticed mutants; *alive* are the keys of all mutants."""
-        named = {one.key for one in self._mutants if one.killer}
-        found = {key: test for key, (_, test) in self._ended.items() if test in self._slow and key not in named}
-        late.note(found, self._ended, alive)
 
     def report(self) -> str:
         """For people; faults come first, and are kept in ``wrong``."""
@@ -150,26 +142,44 @@ class Trial:
             f"of these {len(survived) - len(unlisted)} cannot be seen",
             f"{len(self._mutants) - len(self._ended)} left out: there was no time, or their tests skip",
         ]
-        return "\n".join([*self.wrong, ", ".join(told)])
+        silent = self._silent | (self._court.dismissed if self._court is not None else {})
+        unheard = [f"{test} judges nothing: {why}" for test, why in sorted(silent.items()) if why != NO_TIME]
+        if late := sum(why == NO_TIME for why in silent.values()):
+            unheard.append(f"{late} files of tests judge nothing: {NO_TIME}")
+        return "\n".join([*unheard, *self.wrong, ", ".join(told)])
 
     def _record(self, warm: Judges, names: Collection[str], mutants: Sequence[Mutant]) -> None:
+        if not names:
+            return
         now_s = time.monotonic()
-        until_s = now_s + _RECORDING * (self._begun_s + self._seconds - now_s)
+        until_s = now_s + _RECORDING * (self._until_s - now_s)
         paths = {str(path_of(one.where)) for one in mutants if one.is_code and not one.killer}
         said = warm.record([item for item in warm.items if item.nodeid in names], sorted(paths), until_s)
+        self._silent |= said
         self._recording_s += time.monotonic() - now_s
-        print("\n".join([*said, f"{len(names)} tests judge {len(mutants)} mutants"]), flush=True)  # noqa: T201
-
-    def _controls(self) -> list[Mutant]:
-        """One of each kind that changes nothing: a test that fails with it finds no mutants, but something else."""
-        kinds = {"schema" if one.where == SCHEMA else one.is_code: one for one in self._mutants if not one.killer}
-        return [Mutant(one.where, "", Span(0, 0), "\n") for one in kinds.values()]
+        print(f"{len(names)} tests judge {len(mutants)} mutants", flush=True)  # noqa: T201
 
     def _judge(
-        self, warm: Judges, mutants: Sequence[Mutant], tell: Callable[[Mutant, int, str], None], limit_s: float
+        self,
+        warm: Judges,
+        mutants: Sequence[Mutant],
+        tell: Callable[[Mutant, int, str], None],
+        limit_s: float,
+        *,
+        is_last: bool = False,
     ) -> None:
-        chosen = ((one, self._tests(warm, one)) for one in mutants)
-        warm.judge(chosen, tell, self._begun_s + self._seconds, limit_s, self._oldest_dsn)
+        assert self._court is not None
+        self._court.judge(self._with_tests(warm, mutants, is_last=is_last), tell, self._until_s, limit_s)
+
+    def _with_tests(
+        self, warm: Judges, mutants: Sequence[Mutant], *, is_last: bool
+    ) -> Iterator[tuple[Mutant, list[str]]]:
+        """Those that no test judges yet are left for later; in the end they survive, unless their own test skips."""
+        for one in mutants:
+            if time.monotonic() > self._until_s:  # to find the tests of thousands takes a while, too
+                return
+            if (tests := self._tests(warm, one)) or (is_last and not one.killer):
+                yield one, tests
 
     def _tests(self, warm: Judges, mutant: Mutant) -> list[str]:
         good = {name: one.lines for name, one in warm.reached.items() if one.passed}
@@ -193,16 +203,16 @@ class Trial:
         started = judges.processes_for(mutant.where)
         return list(dict.fromkeys([*near, *(name for name in good if name.partition("::")[0] in started)]))
 
-    def _tell_control(self, mutant: Mutant, status: int, test: str) -> None:
-        if status != SURVIVED:
-            self.wrong.append(f"{test} fails although nothing is changed in {mutant.where}")
-
     def _tell_known(self, mutant: Mutant, status: int, test: str) -> None:
-        if status in {KILLED, HUNG}:
+        if status in _FOUND:
             self._tell(mutant, status, test)
 
     def _tell_first(self, mutant: Mutant, status: int, test: str) -> None:
         if status != SURVIVED or is_equivalent(mutant.key):
+            self._tell(mutant, status, test)
+
+    def _tell_fast(self, mutant: Mutant, status: int, test: str) -> None:
+        if status != SURVIVED or NO_TIME not in self._silent.values():  # else another test may notice it
             self._tell(mutant, status, test)
 
     def _tell(self, mutant: Mutant, status: int, test: str) -> None:
@@ -213,7 +223,12 @@ class Trial:
 
 def _begins(mutant: Mutant) -> tuple[str, ...]:
     """How the names of the tests that may judge it begin."""
-    return (mutant.killer.removesuffix("@oldest"),) if mutant.killer else tuple(_files_for([mutant]))
+    return (mutant.killer.removesuffix(OLDEST),) if mutant.killer else tuple(_files_for([mutant]))
+
+
+def _near(mutant: Mutant) -> tuple[str, ...]:
+    """How the names of the fast tests begin that judge it first."""
+    return _begins(mutant) if mutant.killer else judges.own_of(mutant.where, mutant.scope)
 
 
 def _own(mutant: Mutant) -> str:

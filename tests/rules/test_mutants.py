@@ -5,31 +5,36 @@ from __future__ import annotations
 import ast
 import contextlib
 import gc
+import math
 import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, cast
 
 import pytest
 
 from pulse.common.text import cut
 from pulse.store import store
-from tests.mutants import force, judges, leftovers, operators, repairs, source, sql_operators, trial
+from pulse.store.statements import name_of
+from tests.mutants import force, judges, operators, repairs, source, sql_operators, trial
+from tests.mutants.__main__ import chosen, parser
+from tests.mutants.judging import leftovers
+from tests.mutants.judging.court import Court
+from tests.mutants.judging.forks import HUNG, KILLED, SURVIVED, Forks
+from tests.mutants.judging.reach import Reached
+from tests.mutants.judging.warm import NO_TIME, Judges
 from tests.mutants.site import hook
 from tests.mutants.source import Mutant, Span, modules, statements
-from tests.mutants.tables import killers, late, tabled
+from tests.mutants.tables import killers, tabled
 from tests.mutants.trial import BLIND, EQUIVALENT, OPEN, Trial
-from tests.mutants.warm import HUNG, KILLED, SURVIVED, Judges, Reached
 from tests.support.checking.every import every
 from tests.support.waiting import is_alive, until
-
-if TYPE_CHECKING:
-    from tests.support.servers.postgres import Postgres
 
 BODY: Final = """
 def f(self, a, b):
@@ -143,6 +148,31 @@ def test_what_is_listed_is_there() -> None:
     assert [test for file, test in blind if f"def {test}(" not in (source.ROOT / file).read_text("utf-8")] == []
 
 
+def test_which_are_tried() -> None:
+    """Those that no test may see only where they are asked for; of a sample each n-th; guards without the rest."""
+    where = "expire_pauses"
+    named, all_of, some = (
+        [one.key for one in chosen(parser().parse_args([where, *more]))]
+        for more in ([], ["--equivalent"], ["--every", "2"])
+    )
+    listed = [key for key in EQUIVALENT if key.startswith(f"{where}: ")]
+    assert listed
+    assert {*all_of} - {*named} == {*listed}
+    assert some == named[::2]
+    for one, module in ((where, sql_operators), ("pulse.common.text", operators)):
+        assert [m for m in module.mutants_of(one, fine=False) if m.is_guard] == [
+            m for m in module.mutants_of(one) if m.is_guard
+        ]
+
+
+def test_the_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(killers, "_LAST", tmp_path / "killers.json")
+    monkeypatch.setattr(killers, "_TABLE", tmp_path / "killers.txt")
+    first, *others = [one.key for one in chosen(parser().parse_args(["pulse.common.text"]))]
+    killers.keep({first: "t::one"}, tried=[first])
+    assert [one.key for one in chosen(parser().parse_args(["pulse.common.text", "--unknown"]))] == others
+
+
 def test_a_function_gets_other_code(tmp_path: Path) -> None:
     """Also for modules that have imported it before; it stays in the fork."""
     (mutant,) = [one for one in operators.mutants_of("pulse.common.text") if one.key.endswith(CUT)]
@@ -172,6 +202,7 @@ def test_a_statement_gets_another_text(tmp_path: Path) -> None:
     mutant = Mutant("complete_jobs", "", Span(0, 0), "\n")
     before = store._COMPLETE
     assert holds_in_fork(mutant, tmp_path, lambda: f"\n{before}" == store._COMPLETE)
+    assert holds_in_fork(mutant, tmp_path, lambda: name_of(store._COMPLETE) == "complete_jobs")
 
 
 def holds_in_fork(mutant: Mutant, directory: Path, condition: Callable[[], bool]) -> bool:
@@ -186,28 +217,31 @@ def holds_in_fork(mutant: Mutant, directory: Path, condition: Callable[[], bool]
     return os.waitpid(pid, 0)[1] == 0
 
 
-def test_which_slow_tests_notice_mutants(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was tried anew replaces what was known of it; of what was not tried, what is still there is kept."""
-    monkeypatch.setattr(late, "_TABLE", tmp_path / "late.toml")
-    before = {'a: f: x == "\\n" -> False': "t::one", "a: f: y -> False": "t::one", "b: g: z -> False": 't::two["ü"]'}
-    (tmp_path / "late.toml").write_text(late.text_of(before), "utf-8")
-    assert late.found_by() == before
-    first, second, third = before
-    late.note({second: "t::three"}, tried={first, second}, alive=before.keys())
-    assert late.found_by() == {second: "t::three", third: before[third]}
-    late.note({}, tried=[], alive={second})
-    assert late.found_by() == {second: "t::three"}
-
-
 def test_which_tests_noticed_mutants_in_the_last_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was tried anew and survived is forgotten; what was not tried is kept; a file that is cut off is none."""
-    monkeypatch.setattr(killers, "_FILE", tmp_path / "build" / "killers.json")
+    monkeypatch.setattr(killers, "_LAST", tmp_path / "build" / "killers.json")
     assert killers.last() == {}
     killers.keep({"a": "t::one", "b": "t::two"}, tried={"a", "b"})
     killers.keep({}, tried={"a"})
     assert killers.last() == {"b": "t::two"}
-    killers._FILE.write_text('{"b": "t:', "utf-8")
+    killers._LAST.write_text('{"b": "t:', "utf-8")
     assert killers.last() == {}
+
+
+def test_the_table_of_tests_that_noticed_mutants(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same; what there is no more is left out, and a run here knows better."""
+    monkeypatch.setattr(killers, "_LAST", tmp_path / "build" / "killers.json")
+    monkeypatch.setattr(killers, "_TABLE", tmp_path / "killers.txt")
+    assert killers.known("abc") == {}
+    many = [f"m: f: {number} -> False" for number in range(30)]
+    found = {"a": 't::two["ü"]', "b": "t::one", "c": "t::one", **dict.fromkeys(many, "t::many")}
+    killers.note(found, tried=found, alive=found)
+    assert killers.known(found) == found
+    assert killers.known("b") == {"b": "t::one"}
+    killers.note({"b": "t::three"}, tried={"b", "c"}, alive="abc")
+    assert killers.known(found) == {"a": found["a"], "b": "t::three"}
+    killers.keep({"a": "t::four"}, tried="a")
+    assert killers.known("a") == {"a": "t::four"}
 
 
 def test_what_a_fork_has_started_ends_with_it() -> None:
@@ -230,12 +264,27 @@ def test_what_a_fork_has_started_ends_with_it() -> None:
 
 
 @pytest.mark.parametrize(("status", "is_wrong"), [(SURVIVED, True), (KILLED, False), (HUNG, False)])
-def test_a_survivor_is_wrong(status: int, is_wrong: bool, server: Postgres) -> None:
+def test_a_survivor_is_wrong(status: int, is_wrong: bool) -> None:
     mutant = Mutant("pulse.job", "", Span(0, 1), "x")
-    judged = Trial([mutant], server, server.dsn, 1.0)
+    judged = Trial([mutant], math.inf)
     judged._tell(mutant, status, "a test")
     assert "1 mutants tried" in judged.report()
     assert bool(judged.wrong) == is_wrong
+
+
+def test_what_judges_nothing_is_reported() -> None:
+    """Whether it failed when it was recorded, or with a change that changes nothing."""
+    judged = Trial([], math.inf)
+    judged._silent |= {"t::one": "it fails", "a": NO_TIME, "b": NO_TIME}
+    judged._court = cast("Court", SimpleNamespace(dismissed={"t::two": "it hangs"}))
+    assert judged.report().splitlines()[:3] == [
+        "t::one judges nothing: it fails",
+        "t::two judges nothing: it hangs",
+        "2 files of tests judge nothing: there was no time",
+    ]
+    mutant = Mutant("pulse.job", "", Span(0, 1), "x")
+    judged._tell_fast(mutant, SURVIVED, "")
+    assert judged.end_of(mutant) is None, "one of those may notice it"
 
 
 @dataclass(slots=True)
@@ -245,22 +294,23 @@ class Warm:
     noticing: set[str]
     items: list[SimpleNamespace]
     recorded: list[set[str]] = field(default_factory=list[set[str]])
+    dismissed: dict[str, str] = field(default_factory=dict[str, str])
     reached: dict[str, Reached] = field(default_factory=dict[str, Reached])
 
     def expect(self, _mutants: object) -> None:
         """It has no order of its own."""
 
-    def record(self, chosen: list[SimpleNamespace], _paths: object, _until_s: float) -> list[str]:
+    def record(self, chosen: list[SimpleNamespace], _paths: object, _until_s: float) -> dict[str, str]:
         names = {item.nodeid for item in chosen}
         self.recorded += [names] if names else []
         lines = {str(source.path_of("pulse.job")): 0b10}
         self.reached |= {name: Reached(0.1, passed=True, lines=lines) for name in names}
-        return []
+        return {}
 
     def judge(self, mutants: Iterable[tuple[Mutant, list[str]]], tell: Callable[..., None], *_limits: object) -> None:
         for mutant, names in mutants:
             (*_, found) = ["", *sorted(self.noticing.intersection(names))]
-            tell(mutant, KILLED if found and mutant.instead != "\n" else SURVIVED, found)
+            tell(mutant, KILLED if found else SURVIVED, found)
 
 
 FAST: Final = "tests/pulse/test_job.py::test_a"
@@ -278,37 +328,29 @@ FAR: Final = "tests/pulse/test_config_system.py::test_c"
     ({FAR}, f"{FAR}ar", [{FAST}, {OWN}, {FAR}]),
 ])  # fmt: skip
 def test_slow_tests_are_run_only_where_fast_ones_notice_nothing(
-    noticing: set[str], known: str, recorded: list[set[str]], server: Postgres, monkeypatch: pytest.MonkeyPatch
+    noticing: set[str], known: str, recorded: list[set[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Unless one is known to notice this mutant: that one alone is run, or all, if it does so no more."""
     mutant = Mutant("pulse.job", "", Span(0, 1), "x", (1, 1))
     monkeypatch.setattr(judges, "processes_for", lambda _: (OWN.partition("::")[0], FAR.partition("::")[0]))
     monkeypatch.setattr(trial, "_files_for", lambda _: [one.partition("::")[0] for one in (FAST, OWN, FAR)])
     items = [SimpleNamespace(nodeid=name, get_closest_marker=lambda _: None) for name in (FAST, OWN, FAR)]
+    monkeypatch.setattr(trial, "Court", lambda warm: warm)
     warm = Warm(noticing, items)
-    judged = Trial([mutant], server, server.dsn, 60.0, {mutant.key: known} if known else {})
+    judged = Trial([mutant], time.monotonic() + 60.0, {mutant.key: known} if known else {})
     judged.work(cast("Judges", warm))
     assert judged.end_of(mutant) == (KILLED, *noticing)
     assert warm.recorded == recorded
     assert judged.wrong == []
 
 
-@pytest.mark.parametrize(("status", "is_wrong"), [(SURVIVED, False), (KILLED, True), (HUNG, True)])
-def test_nothing_that_is_found_is_wrong(status: int, is_wrong: bool, server: Postgres) -> None:
-    """A test that fails without any change would find every mutant."""
-    judged = Trial([Mutant("pulse.job", "", Span(0, 1), "x")], server, server.dsn, 1.0)
-    (control,) = judged._controls()
-    judged._tell_control(control, status, "a test")
-    assert bool(judged.wrong) == is_wrong
-
-
 @pytest.mark.parametrize("scope", ["schema_sql", "nobody_names_this"])
-def test_the_blind_judge_no_schema(scope: str, server: Postgres, tmp_path: Path) -> None:
+def test_the_blind_judge_no_schema(scope: str, tmp_path: Path) -> None:
     """A test of what a mutant of the schema replaces would fail whatever the mutant is."""
     blind = next(iter(BLIND))
     seeing = f"{blind.partition('::')[0]}::another"
     mutant = Mutant(source.SCHEMA, scope, Span(0, 1), "x")
-    judged = Trial([mutant], server, server.dsn, 1.0)
-    warm = Judges(judged.work, tmp_path, 1, server)
+    judged = Trial([mutant], math.inf)
+    warm = Judges(judged.work, Forks(tmp_path, 1, None), "")
     warm.reached |= dict.fromkeys((*BLIND, seeing), Reached(0.1, True, {}))
     assert judged._tests(warm, mutant) == [seeing]
