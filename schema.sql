@@ -31,9 +31,8 @@
 -- lease_until or progress: heartbeats stay HOT (they write no index). The few RUNNING rows are found by started_at.
 --
 -- Installed and upgraded by `pulse migrate` and by the supervisor at its start, inside one transaction that holds an
--- advisory lock. This file is the whole of the newest version. Until the first release there is only this one; from then on
--- each release that changes it brings a version, and one step to it from the version before
--- (docs/adr/0047-one-schema-version.md).
+-- advisory lock. This file is the whole of the newest version: each release that changes it brings a version, and steps to it
+-- from the version before (docs/adr/0047-one-schema-version.md).
 
 CREATE SCHEMA IF NOT EXISTS pulse;
 

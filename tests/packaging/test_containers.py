@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -69,6 +70,14 @@ def test_what_is_copied_is_there_and_nothing_else_is_sent() -> None:
             copied |= {one for one in sent if f"{source}/".startswith(f"{one}/")}
             assert any(f"{source}/".startswith(f"{one}/") for one in sent), source
     assert copied == sent
+
+
+def test_what_a_wheel_holds_is_copied() -> None:
+    """The image is made from a wheel that is built there."""
+    wheel = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["hatch"]["build"]["targets"]["wheel"]
+    copied = " ".join(re.findall(r"^COPY (?!--from)(.*) \S+$", DOCKERFILE, re.MULTILINE)).split()
+    for held in (*wheel["force-include"], *wheel["shared-data"]):
+        assert any(f"{held}/".startswith(f"{one}/") for one in copied), held
 
 
 def test_compose_stops_later_than_pulse(compose: Mapping[str, Any]) -> None:

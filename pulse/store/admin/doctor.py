@@ -38,6 +38,7 @@ _SLACK_S: Final = 0.5
 _PROBES: Final = 8  # a single probe misses one pooler in twenty while three other clients probe
 _PROBE_S: Final = 1.0  # a pooler with a single connection lets the second client wait
 QUESTIONS: Final = parse(*texts("admin", "doctor.sql", "doctor_limits.sql", "doctor_workflows.sql"))
+_HAS_CITUS: Final = CITUS["has_citus"]
 _ON_CITUS: Final = CITUS["distributed"]
 FINDING_S: Final = 1.5  # of which the server takes a third
 IDENTITY: Final = "identity"
@@ -107,7 +108,9 @@ async def _ask_all(seen: DatabaseAnswers, target: Target, connection: Connection
     if IDENTITY not in seen.rows:
         raise UnavailableError(seen.failed[IDENTITY])
     (identity,) = seen.rows[IDENTITY] = [_with_skew(row, before_s, time.time()) for row in seen.rows[IDENTITY]]
-    await _ask(seen, connection, _ON_CITUS)
+    await _ask(seen, connection, _HAS_CITUS)
+    if any(row["has_citus"] for row in seen.rows.get(_HAS_CITUS.name, [])):
+        await _ask(seen, connection, _ON_CITUS)
     if any(row["is_distributed"] for row in seen.rows.get(_ON_CITUS.name, [])):
         seen.failed |= dict.fromkeys(_OF_ONE_SERVER, KEPT_BY_CITUS)
     else:

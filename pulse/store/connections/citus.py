@@ -72,8 +72,19 @@ async def _attach(connection: Session, shown: str) -> None:
     await begin_migration(connection, LOCK_TIMEOUT)
     if not await _is_attached(connection, shown):  # while it waited, others may have made them, or moved the rows
         await connection.execute(CITUS["keep_local"].sql)
+        await _check_version(connection)
         shards = {row["name"]: row["shard"] for row in await connection.fetch(CITUS["shards"].sql)}
         await connection.execute(_GUARD)
-        for command in citus_schema.for_home(schema_sql(), shards):
+        for command in citus_schema.for_home(schema_sql(), shards, CITUS["notice_move"].sql):
             await connection.execute(command)
     await transaction.commit()
+
+
+async def _check_version(connection: Session) -> None:
+    """Refuse rows of another version: views and functions are made as this release has them."""
+    own, release = citus_schema.version_of(schema_sql())
+    found = await connection.fetchrow(CITUS["version_of_rows"].sql)
+    if found is None or (found["version"], found["release"]) != (own, release):
+        there = "of no version" if found is None else f"of version {found['version']} (pulse {found['release']})"
+        message = f"the rows are {there}; this pulse makes views of version {own} ({release}): use their release"
+        raise UnavailableError(message)

@@ -31,6 +31,17 @@ SELECT c.relname::text AS name, s.shardid AS shard FROM pg_dist_shard s JOIN pg_
 WHERE c.relnamespace = 'pulse_rows'::regnamespace ORDER BY c.relname;
 
 
+-- name: version_of_rows :one
+-- What:    the newest version of this queue's tables.   Args: none.   Guard: none: reads.   Returns: version, release.
+SELECT version, release FROM pulse_rows.schema_version ORDER BY version DESC LIMIT 1;
+
+
+-- name: notice_move :exec
+-- What:    nothing, where the rows are; the trigger of the tables refuses it where they have been.
+-- Args:    none.   Guard: the trigger pulse.stay_with_rows.   Returns: nothing.
+UPDATE pulse.jobs SET status = status WHERE false;
+
+
 -- name: show_shards :exec
 -- What:    this session sees shards in the catalogue: hiding them takes a second where drivers look for a type.
 -- Args:    none.   Guard: none: this session only.   Returns: nothing.

@@ -33,7 +33,8 @@ _NOT_A_TABLE: Final = r"(?!job_|jittered\()"
 _KNOWN_BY_OID: Final = "witnesses"  # a copy of the table is another place
 # Its caller commits by what it reads: it has to notice a move, too. A write of no row does so, by the trigger.
 _FENCE: Final = "CREATE FUNCTION pulse.check_attempt("
-_NOTICES: Final = "\nBEGIN\n    UPDATE pulse.jobs SET status = status WHERE false;\n"
+_BEGINS: Final = "\nBEGIN\n"
+_VERSION: Final = re.compile(r"INSERT INTO pulse\.schema_version \(version, release\) VALUES \((\d+), '([^']+)'\)")
 _IDENTITY: Final = re.compile(r"^ +(?P<column>\w+) +bigint GENERATED (?:ALWAYS|BY DEFAULT) AS IDENTITY", re.MULTILINE)
 
 
@@ -59,13 +60,20 @@ def rows(sql: str) -> Iterator[str]:
             yield re.sub(rf"\bpulse\.{_NOT_A_TABLE}", "pulse_rows.", command)
 
 
-def for_home(sql: str, shards: Mapping[str, int]) -> Iterator[str]:
+def version_of(sql: str) -> tuple[int, str]:
+    """The version of the schema that *sql* makes, and the release that brought it."""
+    ((version, release),) = _VERSION.findall(sql)
+    return int(version), release
+
+
+def for_home(sql: str, shards: Mapping[str, int], notices_move: str) -> Iterator[str]:
     """
     What the node has that has the rows: views, functions, and the triggers of the tables.
 
     Args:
         sql: schema.sql.
         shards: Of each table: the number at the end of the name that it has on that node.
+        notices_move: A statement that fails where the rows have been.
     """
     for command in commands(sql):
         table = _TABLE.match(command)
@@ -74,7 +82,7 @@ def for_home(sql: str, shards: Mapping[str, int]) -> Iterator[str]:
         elif command.startswith(_TRIGGERS):
             yield re.sub(r"\bON pulse\.(\w+)", lambda on: f"ON pulse_rows.{on[1]}_{shards[on[1]]}", command)
         elif not command.startswith((*_OF_ROWS, *_OF_ALL)):
-            yield _again(command)
+            yield _again(command, notices_move)
 
 
 def _view(command: str, table: str, shard: int) -> Iterator[str]:
@@ -93,10 +101,11 @@ def _view(command: str, table: str, shard: int) -> Iterator[str]:
     )
 
 
-def _again(command: str) -> str:
+def _again(command: str, notices_move: str) -> str:
     """The same, where a queue has been on this node before: its views went with the tables, functions stayed."""
     if command.startswith(_FENCE):
-        command = command.replace("\nBEGIN\n", _NOTICES, 1)
+        head, body = command.split(_BEGINS)
+        command = f"{head}{_BEGINS}    {notices_move};\n{body}"
     return command.replace("CREATE FUNCTION", "CREATE OR REPLACE FUNCTION").replace(
         "CREATE SEQUENCE", "CREATE SEQUENCE IF NOT EXISTS"
     )

@@ -255,8 +255,8 @@ RETURNING d.verdict, d.level_topic AS topic, d.level_priority AS priority;
 -- name: release_held :many
 -- What:    release the oldest held job of each schedule whose last job is finished.
 -- Args:    $1 limit int, $2 now
--- Guard:   the schedule's row, locked in id order: of two that release, one sees the other's job as the last. It was not changed since
---          this statement began: else a job may have been held back that is not counted. Status and the mark of held
+-- Guard:   the schedule's row, locked in id order: of two that release, one sees the other's job as the last. It has the last job
+--          and the count that it had when this statement began: else a job may have been held back that is not counted. Status and the mark of held
 --          jobs, tested again in the UPDATE.   Returns: topic, priority of the jobs that may run now.
 WITH ready AS (
     SELECT s.id, s.last_job_id FROM pulse.schedules s JOIN pulse.schedules seen ON seen.id = s.id

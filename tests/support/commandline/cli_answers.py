@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 from uuid import UUID
 
+from pulse.common.version import VERSION
 from pulse.system.directories import SUPERVISOR_SOCKET
 from tests.support.servers.fake_dispatcher import Answer, FakeDispatcher, RuntimeDir
 
@@ -42,7 +43,7 @@ _GATE: Final = {
     "topics": {"images": {"reason": None, "paused_at": NOW_S - 30}},
 }  # fmt: skip
 _OVERALL: Final = {
-    "supervisor": {"pid": 1, "uptime_s": 7300.2, "version": "0.1.0"},
+    "supervisor": {"pid": 1, "uptime_s": 7300.2, "version": VERSION},
     "actors": [{"name": "dispatcher", "pid": 13, "state": "running", "restarts": 0, "uptime_s": 7299.0}], "pools": [],
     "database": {"ok": True, "dsn": "postgresql:///pulse", "server_version": "18.0"}, "gate": _GATE,
     "jobs": {"PENDING": 12, "RUNNING": 1, "COMPLETED": 12345}, "jobs_exact": True,

@@ -23,6 +23,7 @@ from typing import Any, Final, NamedTuple
 from pulse.system.processes import environment_start, show_command_line
 
 _AT_START: Final = ("PYTHON", "LC_", "LANG", "LD_")  # variables that an interpreter looks at when it starts
+_OPTIONS: Final = {"stdin", "env", "pass_fds", "start_new_session"}  # another one starts cold
 _REQUEST_BYTES: Final = 100_000
 _ABOVE: Final = 256  # no program of a test has so many descriptors
 _FDS_MAX: Final = 16
@@ -51,9 +52,10 @@ def be_shown(words: Sequence[str], env: Mapping[str, str]) -> None:
     time.tzset()
     room = len(Path("/proc/self/environ").read_bytes())
     block = b"".join(os.fsencode(f"{name}={value}") + b"\0" for name, value in env.items())
+    assert len(block) < room, "the start has left too little room"
     with Path("/proc/self/mem").open("r+b", buffering=0) as memory:
         memory.seek(environment_start())
-        memory.write(block[: room - 1].ljust(room, b"\0"))
+        memory.write(block.ljust(room, b"\0"))
 
 
 def lend(module: str) -> None:
@@ -68,8 +70,10 @@ def lend(module: str) -> None:
     cold = subprocess.Popen
 
     def start(words: Sequence[str], **options: Any) -> Any:
-        is_wanted = standby and "-m" in words and words[words.index("-m") + 1] == module
-        if not is_wanted or at_start(options["env"]) != at_start(os.environ):
+        flags = [word for word in words[1:] if word != "-P"]
+        is_wanted = standby and words[0] == sys.executable and flags[:2] == ["-m", module]
+        as_usual = options.keys() == _OPTIONS and options["stdin"] == subprocess.DEVNULL
+        if not (is_wanted and as_usual) or at_start(options["env"]) != at_start(os.environ):
             return cold(words, **options)
         order = Order(list(words), options["env"], list(options["pass_fds"]), options["start_new_session"])
         with orders:

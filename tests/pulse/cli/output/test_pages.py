@@ -20,6 +20,7 @@ from pulse.cli.jobs.page import facts, show_job
 from pulse.cli.output.render import Line, Screen, plain_table
 from pulse.cli.system.status_page import finding_lines, overview
 from pulse.cli.system.workers import workers_table
+from pulse.common.version import VERSION
 from pulse.ops.doctor.finding import document_of
 from pulse.ops.doctor.running import findings, processes
 from pulse.ops.job_text import outcome_of
@@ -56,7 +57,7 @@ def job(**columns: Any) -> JobInfo:
 
 def status(**parts: Any) -> StatusAnswer:
     sound: dict[str, Any] = {
-        "supervisor": {"pid": 1, "uptime_s": 7200.0, "version": "0.1.0"},
+        "supervisor": {"pid": 1, "uptime_s": 7200.0, "version": VERSION},
         "actors": [{"name": "watchdog", "pid": 2, "state": "running", "restarts": 0, "uptime_s": 7199.0}],
         "pools": [], "database": {"ok": True, "dsn": "postgresql:///pulse", "server_version": "18.0"},
         "gate": {"paused": False, "reason": None, "topics": {}},
@@ -69,7 +70,7 @@ def status(**parts: Any) -> StatusAnswer:
 class TestStatus:
     def test_a_sound_system(self) -> None:
         assert texts(overview(status(), NOW_S)) == [
-            "supervisor  pulse 0.1.0, pid 1, up 2 h", "database    ok  PostgreSQL 18.0  postgresql:///pulse",
+            f"supervisor  pulse {VERSION}, pid 1, up 2 h", "database    ok  PostgreSQL 18.0  postgresql:///pulse",
             "gate        open", "actors      watchdog  running   pid 2, up 119 min",
             "workers     1 connected, 1 of 10 places taken", "jobs        1 running, 12,345 completed",
         ]  # fmt: skip

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Final, Literal
 import asyncpg
 import pytest
 
+from pulse.store.admin.schema import RELEASES, SCHEMA_VERSION
 from pulse.store.connections import citus_schema
+from pulse.store.connections.citus import CITUS
 from pulse.store.connections.rendering import rendered
 from pulse.store.statements import STATEMENTS, schema_sql, texts
 from tests.support.checking.planning import refused
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.postgres
 SCHEMAS: Final = ("pulse", "x y")
+NOTICES: Final = CITUS["notice_move"].sql
 (_GUARD,) = texts("connections", "citus_guard.sql")
 _TRIGGER: Final = """
     CREATE TRIGGER a_stay_with_rows BEFORE INSERT ON moved
@@ -43,7 +46,7 @@ async def _laid_out(dsn: str, schema: str) -> AsyncIterator[Connection[Record]]:
             await connection.execute(f"ALTER TABLE {rows}.{table} RENAME TO {table}_{shard}")
         for table in ("audit", "signals"):  # Citus gives shards no identities
             await connection.execute(f"ALTER TABLE {rows}.{table}_{shards[table]} ALTER COLUMN id DROP IDENTITY")
-        for command in (_GUARD, *citus_schema.for_home(schema_sql(), shards)):
+        for command in (_GUARD, *citus_schema.for_home(schema_sql(), shards, NOTICES)):
             await connection.execute(rendered(command, schema))
         for table, shard in shards.items():  # only Citus has what it asks
             await connection.execute(f"DROP TRIGGER a_stay_with_rows ON {rows}.{table}_{shard}")
@@ -100,10 +103,20 @@ def test_each_command_is_somewhere() -> None:
     assert len(found) > 100
     assert all(command.startswith(("CREATE ", "COMMENT ", "INSERT ", "DO ", "GRANT ", "REVOKE ")) for command in found)
     made = [*citus_schema.for_all_nodes(schema_sql()), *citus_schema.rows(schema_sql())]
-    home = list(citus_schema.for_home(schema_sql(), _Numbers()))
+    home = list(citus_schema.for_home(schema_sql(), _Numbers(), NOTICES))
     for command in found:
         name = command.split("(")[0].split("pulse.")[-1].split()[0]
         assert any(name in one for one in (*made, *home)), command
+
+
+def test_a_transaction_that_an_attempt_decides_notices_a_move() -> None:
+    """It commits by what the function has read, on a node where the rows may have been until just now."""
+    (fence,) = [one for one in citus_schema.for_home(schema_sql(), _Numbers(), NOTICES) if NOTICES in one]
+    assert "FUNCTION pulse.check_attempt(" in fence
+
+
+def test_the_version_that_rows_must_have() -> None:
+    assert citus_schema.version_of(schema_sql()) == (SCHEMA_VERSION, RELEASES[SCHEMA_VERSION])
 
 
 class _Numbers(dict[str, int]):
