@@ -31,7 +31,7 @@ CTL = {
         "schedules",
         "status",
     ),
-    *("queues", "submit", "top", "topics", "workers"),
+    *("submit", "top", "topics", "workers"),
 }
 
 
