@@ -8,7 +8,7 @@ Topics and handlers may have any name: where nobody knows one, a warning names t
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, TypeAlias, TypeVar
 from uuid import UUID
 
@@ -16,9 +16,10 @@ import click
 
 from pulse.cli.server import current_server
 from pulse.common.text import cut, printable, shell_word, similar_names
-from pulse.errors import BadRequestError, NotFoundError, PulseError
+from pulse.errors import BadRequestError, NobodyAnswersError, NotFoundError, PulseError
 from pulse.protocol.answers import JobPageAnswer, Worker, WorkerList, read
 from pulse.protocol.schedules import SchedulePageAnswer
+from pulse.routes import Queue
 
 T = TypeVar("T")
 IdWord: TypeAlias = bytes | str  # a whole id; or else what a person typed for one
@@ -43,6 +44,10 @@ def jobs_of(words: Sequence[IdWord]) -> list[bytes]:
         NotFoundError: One of them means no job.
         BadRequestError: One of them may mean several; the message lists them.
     """
+    if words:
+        server = current_server()
+        if server.routes is not None and server.queue is None:
+            server.turn_to(_queue_with(words[0], server.routes.queues))
     prefixes = [word for word in dict.fromkeys(words) if isinstance(word, str)]
     meant = dict[IdWord, bytes]()
     for start in range(0, len(prefixes), _MOST_AT_ONCE):
@@ -56,6 +61,37 @@ def jobs_of(words: Sequence[IdWord]) -> list[bytes]:
                 raise NotFoundError(f"no job has an id that begins with {prefix}")
             meant[prefix] = _only_one(prefix, "jobs", there.items())
     return [word if isinstance(word, bytes) else meant[word] for word in words]
+
+
+def _queue_with(word: IdWord, queues: Mapping[str, Queue]) -> Queue:
+    """
+    The queue with the job that *word* means.
+
+    Raises:
+        NotFoundError: No queue has it.
+        NobodyAnswersError: None that answers has it, and others do not answer.
+        BadRequestError: Jobs of several queues may be meant.
+    """
+    digits = word.hex() if isinstance(word, bytes) else word
+    found: list[Queue] = []
+    silent: list[str] = []
+    for queue in queues.values():
+        try:
+            with current_server().client(queue=queue) as client:
+                answer = client.request("jobs.find", {"prefixes": [digits]}, repeatable=True)
+        except NobodyAnswersError as error:
+            silent.append(f"; queue {queue.name}: {error.message}")
+        else:
+            found += [queue] if read(JobPageAnswer, answer).jobs else []
+    if len(found) > 1:
+        raise BadRequestError(
+            f"{digits} may mean jobs of several queues: pulse ctl --queue {' or '.join(one.name for one in found)}"
+        )
+    if found:
+        return found[0]
+    if silent:
+        raise NobodyAnswersError(f"the queues that answer have no job {digits}{''.join(silent)}")
+    raise NotFoundError(f"no job in the queues {', '.join(queues)} has an id that begins with {digits}")
 
 
 def schedule_of(word: IdWord) -> bytes:

@@ -51,6 +51,7 @@ Examples:
 @click.option(
     "--connect", metavar="ADDRESS", help="A server elsewhere, tls://HOST:PORT; PULSE_USER and PULSE_PASSWORD log in."
 )
+@click.option("--queue", metavar="NAME", help="The server of this queue of the config file, and its topics.")
 @click.option("--backend", type=click.Choice(["asyncio", "trio"]), default="asyncio", show_default=True)
 @click.option("--drain-s", metavar="DURATION", help="How long handlers may go on when stopping.  [default: 30]")
 @click.option("--log-level", type=click.Choice(LEVELS), help="Lowest level that is logged.  [default: info]")
@@ -70,6 +71,7 @@ def worker(  # noqa: PLR0913, PLR0917 - one parameter per option, as click wants
     topics: tuple[str, ...],
     socket: str | None,
     connect: str | None,
+    queue: str | None,
     backend: Backend,
     reloads: bool,
     parent_pid: int | None,
@@ -92,8 +94,12 @@ def worker(  # noqa: PLR0913, PLR0917 - one parameter per option, as click wants
     sizes = {"processes": processes, "concurrency": concurrency, "spares": spares, "preload": preload}
     settings = config.load(os.environ, overrides={**sizes, **settings_given})
     configure_logging(settings.log_level, settings.log_format)
-    if socket is not None and connect is not None:
-        raise click.UsageError("--socket and --connect name two servers: one is allowed")
+    given = {"--socket": socket, "--connect": connect, "--queue": queue}
+    named = [name for name, value in given.items() if value is not None]
+    if len(named) > 1:
+        raise click.UsageError(f"{' and '.join(named[:2])} name two servers: one is allowed")
+    if queue is not None:
+        connect = config.load_routes().named(queue).server
     if connect is None and socket is None and settings.runtime_dir is not None and not os.environ.get("PULSE_CONNECT"):
         socket = str(settings.runtime_dir / directories.CLIENT_SOCKET)
     where = connect if connect is not None else absolute_socket(socket)

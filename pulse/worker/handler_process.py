@@ -27,6 +27,7 @@ from pulse.worker.options import HostOptions, loop_options
 from pulse.worker.pool import template
 from pulse.worker.pool.fork_check import open_descriptors
 from pulse.worker.service import REFUSED, Service
+from pulse.worker.session.declarations import declarations_of
 from pulse.worker.status_pipe import Kind, NoteWriter
 
 __all__ = ["main"]
@@ -46,6 +47,7 @@ def main(arguments: list[str]) -> int:
     opened = frozenset[int]() if options.control_fd is None else open_descriptors()
     try:
         app = load_app(options.pool.app)
+        declarations_of(app, options.pool)  # refused here, before any process of the pool is needed
     except AppError as error:
         notes.write(Kind.REFUSED, f"{error.trace}pulse: {error.message}".encode("utf-8", "replace"))
         return REFUSED

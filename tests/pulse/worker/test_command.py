@@ -20,6 +20,7 @@ from pulse.worker.service import REFUSED as HOPELESS
 @pytest.mark.parametrize(("words", "said"), [
     (["--topic", "x" * 201], "1 to 200 characters are allowed"),
     (["--socket", "/nowhere", "--connect", "tls://localhost:1"], "--socket and --connect name two servers"),
+    (["--queue", "mail", "--connect", "tls://localhost:1"], "--connect and --queue name two servers"),
 ])  # fmt: skip
 def test_what_is_refused(words: list[str], said: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "configure_logging", lambda *_: None)

@@ -1,0 +1,95 @@
+"""Which jobs of a submit go to which queue, and what cannot be submitted because two queues would share it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TypedDict, cast
+from uuid import UUID
+
+from pulse.app.call import Call
+from pulse.client.batch import Batch
+from pulse.client.requests import NewJob
+from pulse.common.dsn import is_dsn
+from pulse.common.wire_values import as_id
+from pulse.errors import BadRequestError, ConfigError, PulseError
+from pulse.routes import Routes
+from pulse.security.codec import Codec
+
+__all__ = ["Part", "QueueOptions", "check_options", "interrupted", "parts_of"]
+
+
+class QueueOptions(TypedDict, total=False):
+    """Options of the client of each queue, as ``pulse.connect`` has them; ``when_down`` is "fail" or "wait"."""
+
+    timeout_s: float
+    connect_timeout_s: float | None
+    when_down: str | None
+    user: str | None
+    password: str | None
+    behalf: str | None
+    codec: Codec | None
+
+
+@dataclass(slots=True)
+class Part:
+    """The jobs of a submit that go to one queue, and its place in the submit."""
+
+    queue: str
+    jobs: list[NewJob] = field(default_factory=list[NewJob])
+    places: list[int] = field(default_factory=list[int])
+
+
+def check_options(options: Mapping[str, object]) -> None:
+    """Refuse submits by SQL while a server is down: each queue has a schema, and perhaps a database, of its own."""
+    when_down = options.get("when_down")
+    if isinstance(when_down, str) and is_dsn(when_down):
+        raise ConfigError("when_down is a DSN: with several queues 'fail' or 'wait' is allowed")
+
+
+def parts_of(routes: Routes, batch: Batch) -> list[Part]:
+    """
+    The jobs of *batch*, by queue.
+
+    Raises:
+        BadRequestError: A job has no topic, or one without a route; or it waits for a job of another queue.
+    """
+    if not batch.ids:
+        raise BadRequestError("submit: no jobs")
+    queues = [_queue_of(routes, job) for job in batch]
+    homes = dict(zip(batch.ids, queues, strict=True))
+    parts: dict[str, Part] = {}
+    for place, (job, queue) in enumerate(zip(batch, queues, strict=True)):
+        for parent in (UUID(bytes=as_id(one)) for one in job.get("after") or ()):
+            other = homes.get(parent, queue)
+            if other != queue:
+                raise BadRequestError(
+                    f"submit: job {_name(job)} of queue {queue} is to wait for job {parent} of queue {other}: jobs of"
+                    " its own queue are allowed"
+                )
+        part = parts.setdefault(queue, Part(queue))
+        part.jobs.append(job)
+        part.places.append(place)
+    return list(parts.values())
+
+
+def interrupted(error: PulseError, done: list[Part]) -> PulseError:
+    """*error*, which ended a submit, with what had been submitted before."""
+    if not done:
+        return error
+    there = ", ".join(f"{len(part.jobs)} of queue {part.queue}" for part in done)
+    return type(error)(f"{error.message}; submitted before: {there}")
+
+
+def _queue_of(routes: Routes, job: NewJob) -> str:
+    topic = job.get("topic") or cast("Call[object]", job["name"]).options.get("topic")
+    if topic is None:
+        raise BadRequestError(
+            f"submit: job {_name(job)} has no topic, by which its queue is found: allowed are a topic in the submit,"
+            " and one in @app.handler, if the submit has the function and not its name"
+        )
+    return routes.of(str(topic)).name
+
+
+def _name(job: NewJob) -> str:
+    return f"{cast('Call[object]', job['name']).name!r:.100}"
