@@ -10,7 +10,7 @@ import click
 
 from pulse import config
 from pulse.cli.lazy import examples
-from pulse.client.discovery import find_targets, is_address
+from pulse.client.discovery import find_servers
 from pulse.common.extras import require
 from pulse.errors import ConfigError
 from pulse.logs import configure_logging
@@ -18,7 +18,6 @@ from pulse.security.credentials import Credentials, parse_users
 from pulse.system.directories import CLIENT_SOCKET
 
 if TYPE_CHECKING:
-    from pulse.routes import Queue
     from pulse.ui.auth.address import ListenAddress
 
 DEFAULT: Final = "127.0.0.1:8470"
@@ -79,12 +78,14 @@ def ui(
     if socket is not None and queue is not None:
         raise click.UsageError("--socket and --queue name two servers: one is allowed")
     routes = config.load_routes(needed=queue is not None)
+    server: str | Path | None = socket
     if queue is not None:
-        socket = _socket_of(routes.named(queue))
+        server = routes.named(queue).server
     elif socket is None and settings.runtime_dir is not None:
-        socket = settings.runtime_dir / CLIENT_SOCKET
-    if socket is not None:
-        find_targets(socket)  # raises when the path can never be a socket
+        server = settings.runtime_dir / CLIENT_SOCKET
+    elif socket is None and routes.queues and not os.environ.get("PULSE_CONNECT"):
+        raise ConfigError(f"the config file has several queues: --queue NAME is needed ({', '.join(routes.queues)})")
+    find_servers(server)  # raises if it is no valid address, or the path can never be a socket
     listening, address = bind(wanted)
     if not address.is_local:
         click.echo(_REMOTE.format(where=address.url), err=True)
@@ -97,16 +98,8 @@ def ui(
         queue=queue,
         others=others,
     )
-    site = Site(options, Questions(socket), lambda text: click.echo(text, err=True))
+    site = Site(options, Questions(server), lambda text: click.echo(text, err=True))
     click.get_current_context().exit(run(site, listening, address))
-
-
-def _socket_of(queue: Queue) -> Path | None:
-    """The socket of its server; None: it is elsewhere, and is asked as ``PULSE_CONNECT``."""
-    if not is_address(queue.server):
-        return Path(queue.server)
-    os.environ["PULSE_CONNECT"] = queue.server
-    return None
 
 
 def _check_remote(address: ListenAddress, users: Credentials | None, *, force_remote: bool) -> None:

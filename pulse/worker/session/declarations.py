@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 from pulse.app.app import App
-from pulse.client.discovery import is_address, parse_address
 from pulse.errors import BadRequestError
-from pulse.routes import Routes
 from pulse.worker.app_name import AppError
-from pulse.worker.options import PoolOptions
+from pulse.worker.options import PoolOptions, PoolTopics
 
-__all__ = ["Declarations", "declarations_of"]
+__all__ = ["Declarations", "LeftOut", "declarations_of"]
 
 _DEFAULT: Final = "default"  # the topic of handlers that name none
+_SHOWN: Final = 20  # of what is left out, in a log line
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """
+    What the app names, but this pool leaves to others; the first of each.
+
+    Attributes:
+        topics: Those of other queues.
+        schedules: The keys of those that it does not declare.
+        without_route: Topics that no pool serves.
+    """
+
+    topics: tuple[str, ...] = ()
+    schedules: tuple[str, ...] = ()
+    without_route: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,71 +40,67 @@ class Declarations:
 
     Attributes:
         topics: The topics to serve.
+        handlers: The options of each handler that it serves, by its name.
         requests: Schedules and limits, by the kind of the request.
+        left_out: What it does not get to know.
     """
 
     topics: tuple[str, ...]
+    handlers: Mapping[str, dict[str, object]]
     requests: Mapping[str, dict[str, object]]
+    left_out: LeftOut
 
 
 def declarations_of(app: App, pool: PoolOptions) -> Declarations:
     """
-    What a pool declares; where the config file has several queues, for the queue of its server alone.
+    What a pool declares; where there are several queues, for its own alone.
 
     Each of several queues has a pool: if all declared all schedules, each queue would fire them.
 
     Raises:
-        AppError: No topic of the app belongs to that queue; one line that says which.
+        AppError: No topic of the app belongs to the queue; one line that says which.
     """
-    topics = {_DEFAULT, *(one.topic for one in app.handlers.values() if one.topic)}
-    schedules = [one.body for one in app.schedules.values()]
-    routes = _routes()
-    queue = _queue_at(pool.socket or os.environ.get("PULSE_CONNECT"), routes)
-    if queue is not None:
-        theirs = sorted(topics)
-        topics = {topic for topic in topics if _belongs(topic, queue, routes)}
-        schedules = [one for one in schedules if _belongs(_topic_of(app, one), queue, routes)]
-        if not topics and pool.topics is None:
-            raise AppError(
-                f"{pool.app} has no topic of queue {queue}: it has {', '.join(theirs)}; allowed are"
-                f" {', '.join(routes.patterns_of(queue)) or 'none'}, and --topic"
-            )
+    queue, named = pool.topics.queue, pool.topics.named
+    of_handlers = {one.topic for one in app.handlers.values() if one.topic}
+    topics = {_DEFAULT, *of_handlers}
+    served = named or tuple(sorted(one for one in topics if _queue_of(one, pool.topics) == queue))
+    if not served:
+        allowed = ", ".join(pool.topics.routes.patterns_of(str(queue))) if pool.topics.routes is not None else ""
+        raise AppError(
+            f"{pool.app} has no topic of queue {queue}: it has {', '.join(sorted(topics))};"
+            f" topics of the queue are {allowed or 'none'}, and --topic names others"
+        )
+    fired = {key: _topic_of(app, one.body) for key, one in app.schedules.items()}
+    schedules = {key: app.schedules[key].body for key in fired if _queue_of(fired[key], pool.topics) == queue}
+    of_schedules = {one["name"] for one in schedules.values()}
+    others = {one for one in {*of_handlers, *fired.values()} if _queue_of(one, pool.topics) != queue}.difference(served)
+    lost = {one for one in others if _queue_of(one, pool.topics) is None}
     limits = [{"name": name, "policy": policy} for name, policy in app.limits.items()]
     return Declarations(
-        tuple(sorted(topics)) if pool.topics is None else pool.topics,
+        served,
         {
-            "schedules.declare": {"by": pool.app, "schedules": schedules},
+            name: one.declared()
+            for name, one in app.handlers.items()
+            if one.topic is None or one.topic not in others or name in of_schedules
+        },
+        {
+            "schedules.declare": {"by": pool.app, "schedules": list(schedules.values())},
             "limits.declare": {"by": pool.app, "limits": limits},
         },
+        LeftOut(
+            tuple(sorted(others - lost)[:_SHOWN]),
+            tuple(sorted(fired.keys() - schedules.keys())[:_SHOWN]),
+            tuple(sorted(lost)[:_SHOWN]),
+        ),
     )
 
 
-def _routes() -> Routes:
-    if not os.environ.get("PULSE_CONFIG") and not Path("pulse.toml").is_file():
-        return Routes({}, {})
-    from pulse.config import load_routes  # only where there is a file: it takes 10 ms
-
-    return load_routes(needed=False)
-
-
-def _queue_at(server: str | None, routes: Routes) -> str | None:
-    """The queue of this server; None: it is none of the config file's."""
-    if server is None:
-        return None
-    here = _place(server)
-    return next((name for name, queue in routes.queues.items() if _place(queue.server) == here), None)
-
-
-def _place(server: str) -> str:
-    """The server's address, without a user; or the whole path of its socket."""
-    return str(parse_address(server)) if is_address(server) else str(Path(server.removeprefix("unix://")).absolute())
-
-
-def _belongs(topic: str, queue: str, routes: Routes) -> bool:
+def _queue_of(topic: str, topics: PoolTopics) -> str | None:
+    """The queue of *topic*; None: it has no route, or there are not several queues."""
     try:
-        return routes.of(topic).name == queue
-    except BadRequestError:  # it has no route: no client with routes submits to it
-        return False
+        return None if topics.routes is None else topics.routes.of(topic).name
+    except BadRequestError:
+        return None
 
 
 def _topic_of(app: App, schedule: Mapping[str, object]) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -174,11 +176,42 @@ def test_a_pool_without_a_topic_of_its_queue(shop: Shop) -> None:
     pool = shop.mail.pool("--queue", "mail", env=elsewhere(shop.file), wait=False)
     assert pool.process.wait(SOON_S) != 0
     assert (
-        f"pulse: {APP} has no topic of queue mail: it has default, trio; allowed are mail.*, and --topic" in pool.said
+        f"pulse: {APP} has no topic of queue mail: it has default, trio; topics of the queue are mail.*, and --topic"
+        " names others" in pool.said
     )
     pool = shop.mail.pool("--queue", "post", env=elsewhere(shop.file), wait=False)
     assert pool.process.wait(SOON_S) != 0
     assert "there is no queue 'post': allowed are orders, mail, gone" in pool.said
+
+
+def test_a_pool_works_for_the_queue_that_is_named(shop: Shop) -> None:
+    """It is not guessed from a server."""
+    for words, env in ((), {}), (("--socket", str(shop.mail.path)), {}), ((), {"PULSE_CONNECT": str(shop.mail.path)}):
+        pool = shop.mail.pool(*words, env={**elsewhere(shop.file), **env}, wait=False)
+        assert pool.process.wait(SOON_S) == 1
+        assert pool.said.splitlines()[-1] == (
+            "pulse: the config file has several queues: --queue NAME is needed (orders, mail, gone)"
+        )
+
+
+@pytest.mark.parametrize("later", [None, "what is that?"])
+def test_the_config_file_is_read_when_a_pool_starts(shop: Shop, tmp_path: Path, later: str | None) -> None:
+    """Processes that it starts afterwards work for the same queue, whatever the file says by then."""
+    file = tmp_path / "pulse.toml"
+    file.write_text(f'[queues.mail]\nserver = "{shop.mail.path}"\n[routes]\ndefault = "mail"\n', "utf-8")
+    pool = shop.mail.pool("--queue", "mail", env=elsewhere(file))
+    (before,) = pool.workers()
+    if later is None:
+        file.unlink()
+    else:
+        file.write_text(later, "utf-8")
+    os.kill(before, signal.SIGKILL)
+    until(lambda: set(pool.workers()) - {before} and shop.mail.is_connected(pool), "another process works", SOON_S)
+    (after,) = pool.workers()
+    (row,) = (one for one in shop.mail.connected() if one["pid"] == after)
+    assert row["topics"] == ["default"]
+    assert "topics_left_out" in pool.said
+    assert '"without_route": ["trio"]' in pool.said
 
 
 def test_the_list_of_queues(shop: Shop) -> None:

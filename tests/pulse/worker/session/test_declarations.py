@@ -2,32 +2,30 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import os
 
+import msgspec
 import pytest
 
 import pulse
+from pulse.routes import Queue, Routes
 from pulse.worker.app_name import AppError
-from pulse.worker.options import PoolOptions
-from pulse.worker.session.declarations import declarations_of
+from pulse.worker.options import HostOptions, PoolOptions, PoolTopics
+from pulse.worker.session.declarations import Declarations, LeftOut, declarations_of
 
-FILE = """
-[queues.orders]
-server = "unix:///run/orders/pulse.sock"
-[queues.mail]
-server = "tls://shop@mail.example:7420"
-[queues.idle]
-server = "/run/idle/pulse.sock"
-[routes]
-"mail*" = "mail"
-pay = "orders"
-default = "orders"
-"""
+ROUTES = Routes(
+    {name: Queue(name, f"/run/{name}/pulse.sock") for name in ("orders", "mail", "idle")},
+    {"mail*": "mail", "pay": "orders", "default": "orders"},
+)
 app = pulse.App()
 
 
 @app.handler("welcome", topic="mail")
 async def welcome() -> None: ...
+
+
+@app.handler("news", topic="mail.news")
+async def news() -> None: ...
 
 
 @app.handler("crunch")
@@ -41,46 +39,65 @@ async def lost() -> None: ...
 app.schedule("daily", every_s=60)(welcome)
 app.schedule("hourly", every_s=60)(crunch)
 app.schedule("paid", every_s=60, topic="pay")(welcome)
+app.schedule("never", every_s=60, topic="nowhere")(crunch)
+HANDLERS = ["crunch", "lost", "news", "welcome"]
 
 
-@pytest.fixture(autouse=True)
-def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "pulse.toml").write_text(FILE, "utf-8")
-    for name in ("PULSE_CONFIG", "PULSE_CONNECT"):
-        monkeypatch.delenv(name, raising=False)
+def declared_by(queue: str | None, *topics: str) -> Declarations:
+    """What a handler process declares, after its options have come to it as JSON."""
+    chosen = PoolTopics(named=topics or None, queue=queue, routes=None if queue is None else ROUTES)
+    sent = HostOptions(
+        pool=PoolOptions(app="shop:app", topics=chosen), parent_pid=os.getpid(), name_fd=0, notes_fd=0, stack_fd=0
+    )
+    got = msgspec.json.decode(msgspec.json.encode(sent), type=HostOptions)
+    assert got == sent
+    return declarations_of(app, got.pool)
 
 
-def told(server: str | None, topics: tuple[str, ...] | None = None) -> tuple[list[str], list[object]]:
-    """Topics, and keys of schedules."""
-    declared = declarations_of(app, PoolOptions(app="shop:app", socket=server, topics=topics))
+def told(queue: str | None, *topics: str) -> tuple[list[str], list[object], list[str]]:
+    """Topics, keys of schedules, and names of handlers."""
+    declared = declared_by(queue, *topics)
     schedules = declared.requests["schedules.declare"]["schedules"]
     assert isinstance(schedules, list)
-    return list(declared.topics), [one["key"] for one in schedules]
+    return list(declared.topics), [one["key"] for one in schedules], sorted(declared.handlers)
 
 
-def test_a_pool_declares_what_belongs_to_the_queue_of_its_server(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A schedule goes by its own topic, else by its handler's; topics without a route belong to no queue."""
-    assert told("/run/orders/pulse.sock") == (["default"], ["hourly", "paid"])
-    assert told("tls://mail.example:7420") == (["mail"], ["daily"])
-    monkeypatch.setenv("PULSE_CONNECT", "tls://ann@mail.example:7420")
-    assert told(None) == (["mail"], ["daily"])
+def test_a_pool_declares_what_belongs_to_its_queue() -> None:
+    """
+    A schedule goes by its own topic, else by its handler's; topics without a route belong to no queue.
+
+    Handlers of other queues are not declared, unless a schedule of this queue fires them: a job that names no topic
+    would get one that nobody serves there.
+    """
+    assert told("orders") == (["default"], ["hourly", "paid"], ["crunch", "welcome"])
+    assert told("mail") == (["mail", "mail.news"], ["daily"], ["crunch", "news", "welcome"])
 
 
 def test_topics_that_are_named_are_served() -> None:
-    assert told("tls://mail.example:7420", ("lost",)) == (["lost"], ["daily"])
+    """With their handlers: so a queue is drained that had the topic before."""
+    assert told("orders", "mail.news") == (["mail.news"], ["hourly", "paid"], ["crunch", "news", "welcome"])
+    assert told("mail", "lost") == (["lost"], ["daily"], HANDLERS)
 
 
-@pytest.mark.parametrize("server", [None, "/run/other/pulse.sock", "tls://mail.example:7421"])
-def test_elsewhere_it_declares_everything(server: str | None) -> None:
-    """As without routes."""
-    assert told(server) == (["default", "lost", "mail"], ["daily", "hourly", "paid"])
+def test_without_queues_it_declares_everything() -> None:
+    served = ["default", "lost", "mail", "mail.news"]
+    assert told(None) == (served, ["daily", "hourly", "paid", "never"], HANDLERS)
+    assert told(None, "mail")[2] == HANDLERS
+    assert declared_by(None).left_out == LeftOut()
+
+
+def test_what_is_left_out_is_named() -> None:
+    lost = ("lost", "nowhere")
+    assert declared_by("orders").left_out == LeftOut(("mail", "mail.news"), ("daily", "never"), lost)
+    assert declared_by("mail").left_out == LeftOut(("default", "pay"), ("hourly", "never", "paid"), lost)
+    assert declared_by("mail", "lost", "pay").left_out == LeftOut(("default",), ("hourly", "never", "paid"), ("nowhere",))
 
 
 def test_an_app_that_the_queue_has_nothing_for() -> None:
     with pytest.raises(
         AppError,
-        match=r"^shop:app has no topic of queue idle: it has default, lost, mail; allowed are none, and --topic$",
+        match=r"^shop:app has no topic of queue idle: it has default, lost, mail, mail\.news;"
+        r" topics of the queue are none, and --topic names others$",
     ):
-        told("/run/idle/pulse.sock")
-    assert told("/run/idle/pulse.sock", ("x",)) == (["x"], [])
+        declared_by("idle")
+    assert told("idle", "x")[:2] == (["x"], [])
