@@ -28,7 +28,7 @@ from pulse.worker.options import HostOptions, PoolOptions, loop_options
 from pulse.worker.pool import template
 from pulse.worker.pool.fork_check import open_descriptors
 from pulse.worker.service import REFUSED, Service
-from pulse.worker.session.declarations import LeftOut, declarations_of
+from pulse.worker.session.declarations import OtherQueues, declarations_of
 from pulse.worker.status_pipe import Kind, NoteWriter
 
 __all__ = ["main"]
@@ -82,9 +82,9 @@ def main(arguments: list[str]) -> int:
     return anyio.run(serve, backend=options.pool.backend, backend_options=loop_options(options.pool.backend))
 
 
-def _log_left_out(pool: PoolOptions, left_out: LeftOut) -> None:
+def _log_left_out(pool: PoolOptions, left_out: OtherQueues) -> None:
     """Once where handler processes are forked, since the template does it."""
-    if left_out == LeftOut():
+    if left_out == OtherQueues():
         return
     import structlog  # not above: pulse.logs comes first
 

@@ -173,7 +173,7 @@ class Questions:
         await self._supervisor.aclose()
 
     def _find_supervisor(self) -> Path:
-        """The first socket of a supervisor that may be tried: beside the dispatcher's, since another queue has another."""
+        """The first socket of a supervisor that may be tried; beside the dispatcher's: each queue has its own."""
         refusals: list[Refusal] = []
         for server in find_servers(self._server):
             if isinstance(server, Remote):

@@ -11,14 +11,14 @@ from pulse.errors import BadRequestError
 from pulse.worker.app_name import AppError
 from pulse.worker.options import PoolOptions, PoolTopics
 
-__all__ = ["Declarations", "LeftOut", "declarations_of"]
+__all__ = ["Declarations", "OtherQueues", "declarations_of"]
 
 _DEFAULT: Final = "default"  # the topic of handlers that name none
 _SHOWN: Final = 20  # of what is left out, in a log line
 
 
 @dataclass(frozen=True, slots=True)
-class LeftOut:
+class OtherQueues:
     """
     What the app names, but this pool leaves to others; the first of each.
 
@@ -48,7 +48,7 @@ class Declarations:
     topics: tuple[str, ...]
     handlers: Mapping[str, dict[str, object]]
     requests: Mapping[str, dict[str, object]]
-    left_out: LeftOut
+    left_out: OtherQueues
 
 
 def declarations_of(app: App, pool: PoolOptions) -> Declarations:
@@ -77,17 +77,17 @@ def declarations_of(app: App, pool: PoolOptions) -> Declarations:
     lost = {one for one in others if _queue_of(one, pool.topics) is None}
     limits = [{"name": name, "policy": policy} for name, policy in app.limits.items()]
     return Declarations(
-        served,
-        {
+        topics=served,
+        handlers={
             name: one.declared()
             for name, one in app.handlers.items()
             if one.topic is None or one.topic not in others or name in of_schedules
         },
-        {
+        requests={
             "schedules.declare": {"by": pool.app, "schedules": list(schedules.values())},
             "limits.declare": {"by": pool.app, "limits": limits},
         },
-        LeftOut(
+        left_out=OtherQueues(
             tuple(sorted(others - lost)[:_SHOWN]),
             tuple(sorted(fired.keys() - schedules.keys())[:_SHOWN]),
             tuple(sorted(lost)[:_SHOWN]),

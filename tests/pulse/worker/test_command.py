@@ -43,7 +43,7 @@ def test_where_there_are_several_queues_one_is_named(
     monkeypatch.setenv("PULSE_CONNECT", "tls://mail.example:7420")
     monkeypatch.setattr(command, "configure_logging", lambda *_: None)
     started: list[PoolOptions] = []
-    monkeypatch.setattr(parent, "run_pool", lambda options: started.append(options) or 0)
+    monkeypatch.setattr(parent, "run_pool", started.append)
     app = "tests.support.apps.worker_app:app"
     done = CliRunner().invoke(worker, [app, *words])
     assert isinstance(done.exception, ConfigError)

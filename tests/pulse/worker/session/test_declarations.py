@@ -11,7 +11,7 @@ import pulse
 from pulse.routes import Queue, Routes
 from pulse.worker.app_name import AppError
 from pulse.worker.options import HostOptions, PoolOptions, PoolTopics
-from pulse.worker.session.declarations import Declarations, LeftOut, declarations_of
+from pulse.worker.session.declarations import Declarations, OtherQueues, declarations_of
 
 ROUTES = Routes(
     {name: Queue(name, f"/run/{name}/pulse.sock") for name in ("orders", "mail", "idle")},
@@ -83,14 +83,16 @@ def test_without_queues_it_declares_everything() -> None:
     served = ["default", "lost", "mail", "mail.news"]
     assert told(None) == (served, ["daily", "hourly", "paid", "never"], HANDLERS)
     assert told(None, "mail")[2] == HANDLERS
-    assert declared_by(None).left_out == LeftOut()
+    assert declared_by(None).left_out == OtherQueues()
 
 
 def test_what_is_left_out_is_named() -> None:
     lost = ("lost", "nowhere")
-    assert declared_by("orders").left_out == LeftOut(("mail", "mail.news"), ("daily", "never"), lost)
-    assert declared_by("mail").left_out == LeftOut(("default", "pay"), ("hourly", "never", "paid"), lost)
-    assert declared_by("mail", "lost", "pay").left_out == LeftOut(("default",), ("hourly", "never", "paid"), ("nowhere",))
+    assert declared_by("orders").left_out == OtherQueues(("mail", "mail.news"), ("daily", "never"), lost)
+    assert declared_by("mail").left_out == OtherQueues(("default", "pay"), ("hourly", "never", "paid"), lost)
+    assert declared_by("mail", "lost", "pay").left_out == OtherQueues(
+        ("default",), ("hourly", "never", "paid"), ("nowhere",)
+    )
 
 
 def test_an_app_that_the_queue_has_nothing_for() -> None:
