@@ -113,10 +113,14 @@ def submit(name: str, args: str, job_id: bytes | None, *, as_json: bool, **optio
         raise click.UsageError("--unique-until and --on-conflict are allowed with --unique only.")
     if options["on_failure"] is not None and not options["after"]:
         raise click.UsageError("--on-failure is allowed with --after only.")
+    server = current_server()
     if options["topic"] is not None:
-        current_server().route(options["topic"])
+        server.check_topic(options["topic"])
+        server.route(options["topic"])
         if not as_json:
             warn_of_topic(options["topic"], if_similar=True)
+    elif server.routes is not None:
+        raise click.UsageError("the config file has several queues, and a job goes to that of its topic: add --topic.")
     if args != "-":
         with current_server().client() as client:
             body = job_body(name, args, options, job_id)
