@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -96,8 +95,8 @@ def interrupted(error: PulseError, part: Part, done: list[Part]) -> PulseError:
         message += f"; queue {part.queue} may have its jobs all the same"
     if done:
         message += f"; submitted before: {', '.join(f'{len(one.jobs)} of queue {one.queue}' for one in done)}"
-    told = copy.copy(error)
-    told.args = (message,)
+    told = type(error).__new__(type(error), message)  # whatever else its class takes, it has from the error
+    vars(told).update(vars(error))
     return told
 
 

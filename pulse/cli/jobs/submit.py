@@ -120,7 +120,9 @@ def submit(name: str, args: str, job_id: bytes | None, *, as_json: bool, **optio
         if not as_json:
             warn_of_topic(options["topic"], if_similar=True)
     elif server.routes is not None:
-        raise click.UsageError("the config file has several queues, and a job goes to that of its topic: add --topic.")
+        raise click.UsageError(
+            "the config file has several queues, and a job goes to the queue of its topic: add --topic."
+        )
     if args != "-":
         with current_server().client() as client:
             body = job_body(name, args, options, job_id)

@@ -158,8 +158,11 @@ def test_commands_refuse_what_two_queues_would_share(shop: Shop) -> None:
         (["jobs", "change", job, "--to-topic", "mail.welcome"], "topic 'mail.welcome' belongs to queue mail"),
         (["--queue", "orders", "jobs", "change", job, "--to-topic", "mail.welcome"], "topic 'mail.welcome' belongs to"),
         (["--queue", "orders", "submit", "mark", "--topic", "mail.welcome"], "a topic of queue orders is allowed"),
-        (["--queue", "orders", "submit", "mark"], "a job goes to that of its topic: add --topic"),
-        (["submit", "mark"], "the config file has several queues, and a job goes to that of its topic: add --topic"),
+        (["--queue", "orders", "submit", "mark"], "a job goes to the queue of its topic: add --topic"),
+        (
+            ["submit", "mark"],
+            "the config file has several queues, and a job goes to the queue of its topic: add --topic",
+        ),
         (
             ["jobs", "get", job[:28]],
             f"the queues that answer have one job {job[:28]}, and the others may, too".replace("-", ""),
