@@ -8,6 +8,8 @@ other. Pure.
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +28,8 @@ _REST: Final = "*"
 _LONGEST: Final = 200  # characters of a topic
 _SHOWN: Final = 80  # characters of a wrong value in a message
 _SCHEMES: Final = ("tls", "tcp")
+_MAY_HIDE: Final = re.compile("[@:=]")  # beside them passwords are written
+_DASHBOARD: Final = re.compile(r"https?://[^\s@/?#]+(/[^\s@]*)?")
 _SERVERS: Final = (
     "the path of a socket, unix:///PATH, tls://HOST:PORT or tcp://HOST:PORT is allowed, with USER@ but no password"
 )
@@ -109,8 +113,8 @@ def parse(tables: Mapping[str, object], path: Path) -> tuple[Routes, list[str]]:
     queues: dict[str, Queue] = {}
     for name, given in _table(tables, "queues", path, problems).items():
         queue = _queue(name, given, path, problems)
-        twin = next((one for one in queues.values() if queue is not None and one.server == queue.server), None)
-        if twin is not None:
+        twins = (one for one in queues.values() if queue is not None and _place(one.server) == _place(queue.server))
+        if (twin := next(twins, None)) is not None:
             problems.append(
                 f"queues.{name}.server in {path} is {twin.server!r}, as of queue {twin.name}: another is allowed"
             )
@@ -136,18 +140,23 @@ def _queue(name: str, given: object, path: Path, problems: list[str]) -> Queue |
         problems.append(f"{label} in {path} is {_shown(given)}: a table with {', '.join(_KEYS)} is allowed")
         return None
     values = cast("Mapping[str, object]", given)
-    found = [
+    found = (
+        []
+        if name and name.isprintable()
+        else [f"{label!r:.{_SHOWN}} in {path}: a name of visible characters is allowed"]
+    )
+    found += [
         f"{label}.{key} in {path} is no setting of a queue: {', '.join(_KEYS)} are allowed"
         for key in values
         if key not in _KEYS
     ]
     server, schema, dashboard = (values.get(key) for key in _KEYS)
-    if not isinstance(server, str) or not _is_server(server):
+    if not isinstance(server, str) or _place(server) is None:
         found.append(f"{label}.server in {path} is {_shown(server)}: {_SERVERS}")
     if schema is not None and not (isinstance(schema, str) and is_allowed(schema)):
         found.append(f"{label}.schema in {path} is {_shown(schema)}: {SCHEMA_ALLOWED}")
-    if dashboard is not None and not (isinstance(dashboard, str) and dashboard.startswith(("http://", "https://"))):
-        found.append(f"{label}.dashboard in {path} is {_shown(dashboard)}: http://… or https://… is allowed")
+    if dashboard is not None and not (isinstance(dashboard, str) and _DASHBOARD.fullmatch(dashboard)):
+        found.append(f"{label}.dashboard in {path} is {_shown(dashboard)}: http://… or https://… is allowed, without @")
     problems += found
     if found:
         return None
@@ -158,13 +167,22 @@ def _queue(name: str, given: object, path: Path, problems: list[str]) -> Queue |
     return Queue(name, place, schema=DEFAULT if schema is None else str(schema), dashboard=where)
 
 
-def _is_server(text: str) -> bool:
-    scheme, separator, rest = text.partition("://")
+def _place(server: str) -> tuple[str, int] | None:
+    """
+    What all spellings of a server have in common: host and port, or the path of a socket. None: it is no server.
+
+    What looks like an address or a DSN is no path, since a password may be in it.
+    """
+    scheme, separator, rest = server.partition("://")
     if not separator or scheme == "unix":
-        return bool(rest if separator else text) and "\0" not in text
-    user, _, place = rest.rpartition("@")
-    where = addresses.split(place)
-    return scheme in _SCHEMES and where is not None and where[1] > 0 and ":" not in user
+        path = rest if separator else server
+        is_plain = path.startswith(("/", ".")) or not (set("@=") & set(path) or addresses.split(path))
+        return (os.path.normpath(path), 0) if path and "\0" not in path and (separator or is_plain) else None
+    user, at, place = rest.rpartition("@")
+    where = addresses.split(place.rstrip("/"))
+    if scheme not in _SCHEMES or where is None or where[1] == 0 or ":" in user or (at and not user):
+        return None
+    return where[0].lower(), where[1]
 
 
 def _table(tables: Mapping[str, object], name: str, path: Path, problems: list[str]) -> Mapping[str, object]:
@@ -176,6 +194,9 @@ def _table(tables: Mapping[str, object], name: str, path: Path, problems: list[s
 
 
 def _shown(value: object) -> str:
-    """The value, without what is before an @: it may be a password."""
-    text = "not there" if value is None else repr(value.rpartition("@")[2] if isinstance(value, str) else value)
+    """The value, without what may be a password."""
+    if not isinstance(value, str):
+        return "not there" if value is None else f"of type {type(value).__name__}"
+    scheme, separator, rest = value.rpartition("://") if value.count("://") == 1 else ("", "", value)
+    text = repr(f"{scheme}{separator}…" if _MAY_HIDE.search(rest) else value)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"

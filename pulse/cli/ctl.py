@@ -40,11 +40,12 @@ def _connect_later(socket: Path | None, connect: str | None, queue: str | None, 
     named = [name for name, value in given.items() if value is not None]
     if len(named) > 1:
         raise click.UsageError(f"{' and '.join(named[:2])} name two servers: one is allowed")
+    server = ServerHandle(socket, timeout, connect)
     if queue is not None:
         from pulse.config import load_routes
 
-        connect = load_routes().named(queue).server
-    click.get_current_context().obj = ServerHandle(socket, timeout, connect)
+        server.turn_to(load_routes().named(queue))
+    click.get_current_context().obj = server
 
 
 ctl: Final = LazyGroup(

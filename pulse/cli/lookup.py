@@ -47,7 +47,7 @@ def jobs_of(words: Sequence[IdWord]) -> list[bytes]:
     if words:
         server = current_server()
         if server.routes is not None and server.queue is None:
-            server.turn_to(_queue_with(words[0], server.routes.queues))
+            server.turn_to(_queue_with(words, server.routes.queues))
     prefixes = [word for word in dict.fromkeys(words) if isinstance(word, str)]
     meant = dict[IdWord, bytes]()
     for start in range(0, len(prefixes), _MOST_AT_ONCE):
@@ -63,35 +63,55 @@ def jobs_of(words: Sequence[IdWord]) -> list[bytes]:
     return [word if isinstance(word, bytes) else meant[word] for word in words]
 
 
-def _queue_with(word: IdWord, queues: Mapping[str, Queue]) -> Queue:
+def _queue_with(words: Sequence[IdWord], queues: Mapping[str, Queue]) -> Queue:
     """
-    The queue with the job that *word* means.
+    The queue with the jobs that all *words* mean.
 
     Raises:
-        NotFoundError: No queue has it.
-        NobodyAnswersError: None that answers has it, and others do not answer.
-        BadRequestError: Jobs of several queues may be meant.
+        NotFoundError: No queue has one of them.
+        NobodyAnswersError: None that answers has it, or it may mean another one in a queue that does not answer.
+        BadRequestError: Jobs of several queues are meant, or may be.
     """
-    digits = word.hex() if isinstance(word, bytes) else word
-    found: list[Queue] = []
-    silent: list[str] = []
-    for queue in queues.values():
+    digits = {one.hex() if isinstance(one, bytes) else one: isinstance(one, bytes) for one in words}
+    found: dict[str, list[str]] = {one: [] for one in digits}
+    silent: dict[str, str] = {}
+    for name, queue in queues.items():
         try:
-            with current_server().client(queue=queue) as client:
-                answer = client.request("jobs.find", {"prefixes": [digits]}, repeatable=True)
-        except NobodyAnswersError as error:
-            silent.append(f"; queue {queue.name}: {error.message}")
-        else:
-            found += [queue] if read(JobPageAnswer, answer).jobs else []
-    if len(found) > 1:
-        raise BadRequestError(
-            f"{digits} may mean jobs of several queues: pulse ctl --queue {' or '.join(one.name for one in found)}"
-        )
-    if found:
-        return found[0]
-    if silent:
-        raise NobodyAnswersError(f"the queues that answer have no job {digits}{''.join(silent)}")
-    raise NotFoundError(f"no job in the queues {', '.join(queues)} has an id that begins with {digits}")
+            ids = _ids_in(queue, list(digits))
+        except PulseError as error:
+            silent[name] = f"; queue {name}: {error.message}"
+            continue
+        for one, homes in found.items():
+            if any(job_id.startswith(one) for job_id in ids):
+                homes.append(name)
+    for one, homes in found.items():
+        if len(homes) > 1:
+            raise BadRequestError(f"{one} may mean jobs of several queues; name one with --queue: {', '.join(homes)}")
+        if silent and not (homes and digits[one]):
+            what = (
+                f"have no job {one}"
+                if not homes
+                else f"have one job {one}, and the others may, too: name one with --queue"
+            )
+            raise NobodyAnswersError(f"the queues that answer {what}{''.join(silent.values())}")
+        if not homes:
+            raise NotFoundError(f"no job in the queues {', '.join(queues)} has an id that begins with {one}")
+    meant = {homes[0]: one for one, homes in found.items()}
+    if len(meant) > 1:
+        told = ", ".join(f"{one} of queue {name}" for name, one in meant.items())
+        raise BadRequestError(f"jobs of several queues are meant: {told}; jobs of one queue are allowed")
+    return queues[next(iter(meant))]
+
+
+def _ids_in(queue: Queue, prefixes: Sequence[str]) -> list[str]:
+    """The ids of the jobs in *queue* that begin with one of *prefixes*."""
+    found: list[str] = []
+    with current_server().client(queue=queue) as client:
+        for start in range(0, len(prefixes), _MOST_AT_ONCE):
+            body = {"prefixes": prefixes[start : start + _MOST_AT_ONCE]}
+            answer = client.request("jobs.find", body, repeatable=True)
+            found += [one.id.hex() for one in read(JobPageAnswer, answer).jobs]
+    return found
 
 
 def schedule_of(word: IdWord) -> bytes:

@@ -131,8 +131,10 @@ class ServerHandle:
 
     @functools.cached_property
     def routes(self) -> Routes | None:
-        """The queues of the config file, if it has any, and nobody has named a server."""
-        if self._named is not None or self._address is not None or any(os.environ.get(name) for name in _TOLD):
+        """The queues of the config file, if it has any, and nobody has named a server but by its queue."""
+        if self._named is not None or self._address is not None:
+            return None
+        if self.queue is None and any(os.environ.get(name) for name in _TOLD):
             return None
         if self._settings is None:
             return None
@@ -143,17 +145,30 @@ class ServerHandle:
 
     def route(self, topic: object) -> None:
         """
-        Ask the queue of *topic* from now on, if there are several queues.
+        Ask the queue of *topic* from now on, if there are several queues, and none is asked already.
+
+        One that is asked already may have jobs of topics that have moved since.
 
         Raises:
-            BadRequestError: It has no route, or another queue is asked already.
+            BadRequestError: It has no route.
         """
-        if self.routes is None or not isinstance(topic, str) or not topic:
+        if self.routes is not None and self.queue is None and isinstance(topic, str) and topic:
+            self.queue = self.routes.of(topic)
+
+    def check_topic(self, topic: str | None) -> None:
+        """
+        Check a topic that jobs are to get.
+
+        Raises:
+            BadRequestError: It belongs to another queue than the one that is asked.
+        """
+        if self.routes is None or self.queue is None or topic is None:
             return
         found = self.routes.of(topic)
-        if self.queue not in {None, found}:
-            raise BadRequestError(f"topic {topic!r:.100} belongs to queue {found.name}; this is about another queue")
-        self.turn_to(found)
+        if found != self.queue:
+            raise BadRequestError(
+                f"topic {topic!r:.100} belongs to queue {found.name}: a topic of queue {self.queue.name} is allowed"
+            )
 
     def turn_to(self, queue: Queue) -> None:
         """Ask *queue* from now on."""
@@ -190,9 +205,8 @@ def current_server() -> ServerHandle:
 def nobody_of(*errors: PulseError) -> NobodyAnswersError:
     """One error for several: it lists each place once, and says what to start once."""
     refusals = [refusal for error in errors if isinstance(error, UnansweredError) for refusal in error.refusals]
-    others = [error for error in errors if not isinstance(error, UnansweredError)]
-    if others:
-        return NobodyAnswersError("; ".join(error.message for error in errors))
+    if any(not isinstance(error, UnansweredError) for error in errors):
+        return NobodyAnswersError("; ".join(dict.fromkeys(error.message for error in errors)))
     return nobody_answers(refusals)
 
 

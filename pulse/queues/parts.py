@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TypedDict, cast
+from typing import Final, TypedDict, cast
 from uuid import UUID
 
 from pulse.app.call import Call
@@ -12,11 +13,14 @@ from pulse.client.batch import Batch
 from pulse.client.requests import NewJob
 from pulse.common.dsn import is_dsn
 from pulse.common.wire_values import as_id
-from pulse.errors import BadRequestError, ConfigError, PulseError
+from pulse.errors import BadRequestError, ConfigError, NobodyAnswersError, PulseError
 from pulse.routes import Routes
 from pulse.security.codec import Codec
 
 __all__ = ["Part", "QueueOptions", "check_options", "interrupted", "parts_of"]
+
+
+_JOB: Final = re.compile(r"\bjobs\[([0-9]{1,9})\]")
 
 
 class QueueOptions(TypedDict, total=False):
@@ -52,12 +56,18 @@ def parts_of(routes: Routes, batch: Batch) -> list[Part]:
     The jobs of *batch*, by queue.
 
     Raises:
-        BadRequestError: A job has no topic, or one without a route; or it waits for a job of another queue.
+        BadRequestError: A job has no topic, or one without a route; or it waits for a job of another queue; or one id
+            has topics of two queues.
     """
     if not batch.ids:
         raise BadRequestError("submit: no jobs")
     queues = [_queue_of(routes, job) for job in batch]
-    homes = dict(zip(batch.ids, queues, strict=True))
+    homes: dict[UUID, str] = {}
+    for job_id, queue in zip(batch.ids, queues, strict=True):
+        if homes.setdefault(job_id, queue) != queue:
+            raise BadRequestError(
+                f"submit: job {job_id} has topics of queues {homes[job_id]} and {queue}: one is allowed"
+            )
     parts: dict[str, Part] = {}
     for place, (job, queue) in enumerate(zip(batch, queues, strict=True)):
         for parent in (UUID(bytes=as_id(one)) for one in job.get("after") or ()):
@@ -73,12 +83,21 @@ def parts_of(routes: Routes, batch: Batch) -> list[Part]:
     return list(parts.values())
 
 
-def interrupted(error: PulseError, done: list[Part]) -> PulseError:
-    """*error*, which ended a submit, with what had been submitted before."""
-    if not done:
-        return error
-    there = ", ".join(f"{len(part.jobs)} of queue {part.queue}" for part in done)
-    return type(error)(f"{error.message}; submitted before: {there}")
+def interrupted(error: PulseError, part: Part, done: list[Part]) -> PulseError:
+    """*error*, which ended a submit at *part*: where in the whole submit, and what had been submitted before."""
+
+    def placed(found: re.Match[str]) -> str:
+        place = int(found[1])
+        return f"jobs[{part.places[place]}]" if place < len(part.places) else found[0]
+
+    message = f"queue {part.queue}: {_JOB.sub(placed, error.message, count=1)}"
+    if isinstance(error, NobodyAnswersError):
+        message += f"; queue {part.queue} may have its jobs all the same"
+    if done:
+        message += f"; submitted before: {', '.join(f'{len(one.jobs)} of queue {one.queue}' for one in done)}"
+    told = type(error).__new__(type(error), message)  # whatever else its class takes, it has from the error
+    vars(told).update(vars(error))
+    return told
 
 
 def _queue_of(routes: Routes, job: NewJob) -> str:

@@ -6,6 +6,7 @@ Generated from async_queues.py: change that file, then ``make generate``.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Any, Final, Self, Unpack, cast
@@ -17,7 +18,7 @@ from pulse.client.client import Client
 from pulse.client.requests import JobOptions, NewJob
 from pulse.common.ids import JobId
 from pulse.common.wire_values import IdLike, as_id
-from pulse.errors import NobodyAnswersError, NotFoundError, PulseError, UnavailableError
+from pulse.errors import NobodyAnswersError, NotFoundError, PulseError
 from pulse.job import Job
 from pulse.queues.parts import Part, QueueOptions, check_options, interrupted, parts_of
 from pulse.routes import Routes
@@ -77,7 +78,7 @@ class Queues:
 
         Raises:
             NotFoundError: No queue has it (any more).
-            NobodyAnswersError: The queues that answer do not have it, and others do not answer.
+            NobodyAnswersError: The queues that answer do not have it, and others do not answer, or refuse.
 
         """
         wanted = UUID(bytes=as_id(job_id))
@@ -87,7 +88,7 @@ class Queues:
                 client.get(wanted)
             except NotFoundError:
                 continue
-            except (NobodyAnswersError, UnavailableError) as error:
+            except PulseError as error:
                 silent.append(f"; queue {name}: {error.message}")
             else:
                 return client
@@ -124,7 +125,8 @@ class Queues:
             Their ids, in the same order.
 
         Raises:
-            BadRequestError: A job has no topic, or is to wait for a job of another queue; nothing was submitted.
+            BadRequestError: A job has no topic, or is to wait for a job of another queue, or one id is for two queues;
+                nothing was submitted.
 
         """
         batch = batch_of(jobs, None, None)
@@ -134,7 +136,7 @@ class Queues:
             try:
                 answered = self._clients[part.queue].submit_many(part.jobs)
             except PulseError as error:
-                raise interrupted(error, done) from None
+                raise interrupted(error, part, done) from None
             done.append(part)
             for place, job_id in zip(part.places, answered, strict=True):
                 ids[place] = job_id
@@ -145,5 +147,20 @@ class Queues:
         return self.find(job_id).get(job_id)
 
     def wait(self, job_id: IdLike, timeout_s: float | None = None) -> Job:
-        """Wait until a job is completed, canceled or dead. TimeoutError: it did not end in time; or as ``find``."""
-        return self.find(job_id).wait(job_id, timeout_s)
+        """
+        Wait until a job is completed, canceled or dead.
+
+        Args:
+            job_id: The job.
+            timeout_s: Longest wait, seconds, with the time that it takes to find the queue; None: for ever. A queue
+                that accepts and does not answer may take the ``timeout_s`` of its client.
+
+        Raises:
+            TimeoutError: It did not end in time.
+            PulseError: As ``find``.
+
+        """
+        began_s = time.monotonic()
+        client = self.find(job_id)
+        left_s = None if timeout_s is None else max(0.0, timeout_s - (time.monotonic() - began_s))
+        return client.wait(job_id, left_s)

@@ -9,6 +9,7 @@ import pytest
 from pulse.cli.server import ServerHandle, _client_at, nobody_of
 from pulse.client.discovery import LocalSocket, Refusal, UnansweredError
 from pulse.errors import BadRequestError, ConfigError, NobodyAnswersError, UnavailableError
+from pulse.routes import Queue
 
 
 def test_the_config_file_is_read_where_there_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,8 +43,11 @@ def test_topics_lead_to_queues_unless_a_server_is_named(tmp_path: Path, monkeypa
         assert server.queue is None
     server.route("a")
     assert server._place() == "/run/a.sock"
-    with pytest.raises(BadRequestError, match=r"^topic 'b' belongs to queue b; this is about another queue$"):
-        server.route("b")
+    server.route("b")  # jobs of a topic that has moved are still there
+    assert server._place() == "/run/a.sock"
+    server.check_topic("a")
+    with pytest.raises(BadRequestError, match=r"^topic 'b' belongs to queue b: a topic of queue a is allowed$"):
+        server.check_topic("b")
     (tmp_path / "pulse.toml").write_text('runtime_dir = "/run/c"\n' + queues, "utf-8")
     server = ServerHandle(None, 1.0)
     assert server._place() == Path("/run/c/pulse.sock")
@@ -56,6 +60,11 @@ def test_topics_lead_to_queues_unless_a_server_is_named(tmp_path: Path, monkeypa
         with monkeypatch.context() as patch:
             patch.setenv(name, "/run/d")
             assert ServerHandle(None, 1.0).routes is None
+            server = ServerHandle(None, 1.0)
+            server.turn_to(Queue("a", "/run/a.sock"))  # it is named, too, and goes before the environment
+            assert server._place() == "/run/a.sock"
+            with pytest.raises(BadRequestError, match="belongs to queue b"):
+                server.check_topic("b")
 
 
 def test_a_supervisor_is_not_asked_from_elsewhere() -> None:
@@ -75,3 +84,4 @@ def test_nobody_is_asked_where_others_may_write(tmp_path: Path) -> None:
 def test_all_that_went_wrong_is_said() -> None:
     """Not only the places where nobody listens."""
     assert nobody_of(UnansweredError("nobody"), UnavailableError("away")).message == "nobody; away"
+    assert nobody_of(UnavailableError("away"), UnavailableError("away")).message == "away"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from uuid import UUID
 
 import pytest
 
 import pulse
-from pulse.errors import BadRequestError, ConfigError, NobodyAnswersError
+from pulse.client.discovery import LocalSocket, Refusal, UnansweredError
+from pulse.errors import BadRequestError, ConfigError, ProtocolError
 from pulse.queues.parts import Part, interrupted, parts_of
 from pulse.routes import Queue, Routes
 
@@ -63,11 +65,34 @@ def test_jobs_wait_within_a_queue() -> None:
     assert [part.places for part in parts_of(ROUTES, pulse.Batch(jobs))] == [[0], [1, 2]]
 
 
+def test_one_id_for_two_queues() -> None:
+    """It would be two jobs."""
+    same = UUID(int=1)
+    jobs: list[pulse.NewJob] = [{"name": "x", "topic": one, "id": same} for one in ("pay", "mail")]
+    with pytest.raises(BadRequestError, match=f"^submit: job {same} has topics of queues orders and mail: one is allo"):
+        parts_of(ROUTES, pulse.Batch(jobs))
+
+
 def test_an_error_says_what_stays_submitted() -> None:
-    error = NobodyAnswersError("nobody")
-    assert interrupted(error, []) is error
-    told = interrupted(error, [Part("mail", [{"name": "a"}, {"name": "b"}], [0, 1])])
-    assert (type(told), str(told)) == (NobodyAnswersError, "nobody; submitted before: 2 of queue mail")
+    """And what may be; it stays what it was otherwise."""
+    error = UnansweredError("nobody")
+    error.refusals = (Refusal(LocalSocket(Path("/x"), named=True), "gone"),)
+    mail, orders = Part("mail", [{"name": "a"}, {"name": "b"}], [0, 2]), Part("orders", [{"name": "c"}], [1])
+    told = interrupted(error, orders, [mail])
+    assert str(told) == (
+        "queue orders: nobody; queue orders may have its jobs all the same; submitted before: 2 of queue mail"
+    )
+    assert isinstance(told, UnansweredError)
+    assert (told.refusals, str(error)) == (error.refusals, "nobody")
+    refused = interrupted(ProtocolError("too large", "too_large"), mail, [])
+    assert isinstance(refused, ProtocolError)
+    assert (refused.code, str(refused)) == ("too_large", "queue mail: too large")
+
+
+def test_a_refusal_names_the_job_by_its_place_in_the_submit() -> None:
+    part = Part("mail", [{"name": "a"}, {"name": "b"}], [1, 3])
+    for said, told in (("jobs[1].priority is 'jobs[0]'", "jobs[3].priority is 'jobs[0]'"), ("jobs[9]", "jobs[9]")):
+        assert str(interrupted(BadRequestError(said), part, [])) == f"queue mail: {told}"
 
 
 def test_submits_by_sql_are_for_one_queue() -> None:

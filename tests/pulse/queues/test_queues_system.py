@@ -6,8 +6,10 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +22,7 @@ import pytest
 
 import pulse
 from pulse.errors import NobodyAnswersError, NotFoundError
+from pulse.routes import Queue
 from tests.support.commandline.warm import PULSE
 from tests.support.servers.postgres import Postgres
 from tests.support.systems.system_kit import APP, SHORT_LEASE, Whole, place, run
@@ -42,8 +45,8 @@ class Shop:
     def routes(self) -> pulse.Routes:
         return pulse.load_routes(self.file)
 
-    def ctl(self, *words: str) -> subprocess.CompletedProcess[str]:
-        return run(PULSE, ["ctl", *words], {**self.mail.env, **elsewhere(self.file)})
+    def ctl(self, *words: str, file: Path | None = None) -> subprocess.CompletedProcess[str]:
+        return run(PULSE, ["ctl", *words], {**self.mail.env, **elsewhere(file or self.file)})
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +103,10 @@ async def test_async(shop: Shop) -> None:
 def test_a_queue_that_is_down_keeps_nobody_from_the_others(shop: Shop) -> None:
     """A submit to several says what was submitted; a job that no queue has may be in the one that is down."""
     with pulse.Queues(shop.routes) as queues:
-        with pytest.raises(NobodyAnswersError, match=r"gone\.sock .*; submitted before: 2 of queue orders$"):
+        with pytest.raises(
+            NobodyAnswersError,
+            match=r"^queue gone: .*gone\.sock .*; queue gone may have its .*; submitted before: 2 of queue orders$",
+        ):
             queues.submit_many({"name": "mark", "args": {"n": 1}, "topic": one} for one in ("pay", "lost", "pay"))
         job = queues.submit("mark", {"n": 6}, topic="pay")
         assert queues.wait(job, SOON_S).result == {"n": 6}
@@ -133,13 +139,13 @@ def test_commands_go_by_topic_or_id(shop: Shop) -> None:
     with pulse.Queues(shop.routes) as queues:
         queues.wait(job, SOON_S)
     assert homes(shop, job) == ["mail"]
-    for word in (str(job), str(job)[:28]):
-        assert json.loads(shop.ctl("jobs", "get", word, "--json").stdout)["topic"] == "mail.welcome"
+    for words in (["jobs", "get", str(job)], ["--queue", "mail", "jobs", "get", str(job)[:28]]):
+        assert json.loads(shop.ctl(*words, "--json").stdout)["topic"] == "mail.welcome"
     listed = json.loads(shop.ctl("jobs", "list", "--topic", "mail.welcome", "--json").stdout)["jobs"]
     assert str(job) in {row["id"] for row in listed}
     assert json.loads(shop.ctl("topics", "get", "pay", "--json").stdout)["topic"] == "pay"
     assert shop.ctl("jobs", "retry", str(job), "--yes").returncode == 0
-    for words in (["status"], ["jobs", "list"], ["submit", "mark"]):
+    for words in (["status"], ["jobs", "list"], ["schedules", "list"]):
         done = shop.ctl(*words)
         assert done.returncode == 1
         assert "pulse ctl --queue NAME (orders, mail, gone)" in done.stderr, done
@@ -152,6 +158,17 @@ def test_commands_refuse_what_two_queues_would_share(shop: Shop) -> None:
         job = str(queues.submit("mark", {"n": 1}, topic="pay", delay_s=3600))
     for words, said in (
         (["jobs", "change", job, "--to-topic", "mail.welcome"], "topic 'mail.welcome' belongs to queue mail"),
+        (["--queue", "orders", "jobs", "change", job, "--to-topic", "mail.welcome"], "topic 'mail.welcome' belongs to"),
+        (["--queue", "orders", "submit", "mark", "--topic", "mail.welcome"], "a topic of queue orders is allowed"),
+        (["--queue", "orders", "submit", "mark"], "a job goes to the queue of its topic: add --topic"),
+        (
+            ["submit", "mark"],
+            "the config file has several queues, and a job goes to the queue of its topic: add --topic",
+        ),
+        (
+            ["jobs", "get", job[:28]],
+            f"the queues that answer have one job {job[:28]}, and the others may, too".replace("-", ""),
+        ),
         (["submit", "mark", "--topic", "none"], "topic 'none' has no route: allowed are mail.*, pay, lost"),
         (["jobs", "get", str(UUID(int=9))], "the queues that answer have no job"),
         (["--queue", "post", "status"], "there is no queue 'post': allowed are orders, mail, gone"),
@@ -166,9 +183,64 @@ def test_commands_refuse_what_two_queues_would_share(shop: Shop) -> None:
         assert shop.ctl("submit", "mark", "--id", same, "--topic", topic, "--delay", "1h").returncode == 0
         assert json.loads(shop.ctl("--queue", queue, "jobs", "get", same, "--json").stdout)["topic"] == topic
     assert (
-        f"{UUID(same).hex} may mean jobs of several queues: pulse ctl --queue orders or mail"
+        f"{UUID(same).hex} may mean jobs of several queues; name one with --queue: orders, mail"
         in shop.ctl("jobs", "get", same).stderr
     )
+
+
+def test_all_ids_are_of_one_queue(shop: Shop, tmp_path: Path) -> None:
+    """The first alone does not say which; what it may mean in a queue that does not answer, counts, too."""
+    file = tmp_path / "pulse.toml"
+    file.write_text(
+        shop.file.read_text("utf-8").replace('[queues.gone]\nserver = "gone.sock"\n', "").replace('lost = "gone"\n', "")
+    )
+    with pulse.Queues(shop.routes) as queues:
+        mine = [str(queues.submit("mark", {"n": 1}, topic="pay", delay_s=3600)) for _ in range(2)]
+        other = str(queues.submit("mark", {"n": 1}, topic="mail.welcome", delay_s=3600))
+    for words in ([mine[0], other], [other[:30], mine[0][:30]]):
+        done = shop.ctl("jobs", "cancel", *words, "--yes", file=file)
+        assert (done.returncode, "jobs of several queues are meant: " in done.stderr) == (1, True), done
+    done = shop.ctl("jobs", "cancel", mine[0], str(UUID(int=9)), "--yes", file=file)
+    assert f"no job in the queues orders, mail has an id that begins with {UUID(int=9).hex}" in done.stderr
+    assert shop.ctl("jobs", "cancel", mine[0], mine[1][:30], "--yes", file=file).returncode == 0
+    assert shop.ctl("jobs", "get", other[:30], file=file).returncode == 0
+
+
+def test_a_schedule_stays_in_its_queue(shop: Shop) -> None:
+    """Its new topic does not lead to it, and has to be one of its queue."""
+    words = ["schedules", "create", "mark", "--every", "1h", "--topic"]
+    made = json.loads(shop.ctl(*words, "mail.welcome", "--json").stdout)["id"]
+    assert "belongs to queue mail: a topic of queue orders" in shop.ctl("--queue", "orders", *words, "mail.a").stderr
+    update = ["schedules", "update", made, "--topic"]
+    assert "pulse ctl --queue NAME (orders, mail, gone)" in shop.ctl(*update, "pay").stderr
+    assert "'pay' belongs to queue orders: a topic of queue mail" in shop.ctl("--queue", "mail", *update, "pay").stderr
+    done = shop.ctl("--queue", "mail", *update, "mail.news", "--json")
+    assert json.loads(done.stdout)["topic"] == "mail.news"
+    assert shop.ctl("--queue", "mail", "schedules", "delete", made).returncode == 0
+
+
+def test_queues_that_cannot_be_asked(shop: Shop, tmp_path: Path) -> None:
+    """Whatever the reason, the others are asked; and the time that this takes is part of that for the job."""
+    where = tmp_path / "frozen.sock"
+    bad = pulse.Routes({"bad": Queue("bad", str(tmp_path)), **shop.routes.queues}, shop.routes.patterns)
+    frozen = pulse.Routes({"frozen": Queue("frozen", str(where)), **shop.routes.queues}, shop.routes.patterns)
+    file = tmp_path / "pulse.toml"
+    file.write_text(f'queues.bad.server = "{tmp_path}"\n{shop.file.read_text("utf-8")}', "utf-8")
+    with socket.socket(socket.AF_UNIX) as listening, pulse.Queues(bad) as queues:
+        listening.bind(str(where))
+        listening.listen()
+        job = queues.submit("mark", {"n": 1}, topic="pay", delay_s=3600)
+        assert queues.get(job).topic == "pay"
+        with pytest.raises(NobodyAnswersError, match=r"queue bad: socket .* is a directory"):
+            queues.get(UUID(int=9))
+        assert shop.ctl("jobs", "get", str(job), file=file).returncode == 0
+        assert "queue bad: socket" in shop.ctl("jobs", "get", str(UUID(int=9)), file=file).stderr
+        with pulse.Queues(frozen, timeout_s=3.0) as patient:
+            began_s = time.monotonic()
+            with pytest.raises(TimeoutError):
+                patient.wait(job, timeout_s=3.0)
+            assert time.monotonic() - began_s < 5.5
+    assert shop.ctl("jobs", "cancel", str(job), "--yes").returncode == 0
 
 
 def test_a_pool_without_a_topic_of_its_queue(shop: Shop) -> None:

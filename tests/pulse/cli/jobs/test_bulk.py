@@ -47,6 +47,8 @@ class Wearying:
 
     def route(self, _topic: object) -> None: ...
 
+    def check_topic(self, _topic: object) -> None: ...
+
     @contextmanager
     def client(self) -> Iterator[Wearying]:
         yield self
