@@ -18,6 +18,8 @@ The public names are here; a module is loaded when the first of its names is use
 - logs: configures logging
 - ops: what command line and dashboard share: doctor, metrics, the demonstration
 - protocol: the wire: frames and messages
+- queues: clients of several queues
+- routes: which queue a topic belongs to
 - security: TLS, passwords, grants, the codec, redaction
 - sql: submits jobs on a connection of the caller's own
 - store: the database: statements and connections
@@ -50,6 +52,7 @@ if TYPE_CHECKING:
     from pulse.client.requests import JobOptions, NewJob
     from pulse.client.schedule_requests import ScheduleOptions
     from pulse.common.ids import JobId
+    from pulse.config import load_routes
     from pulse.errors import (
         BadRequestError,
         ConflictError,
@@ -72,11 +75,15 @@ if TYPE_CHECKING:
     from pulse.job import HistoryEntry, Job, Schedule, Signal, Status
     from pulse.limit import Limit, LimitOptions
     from pulse.protocol.stats import Stats, TopicStats
+    from pulse.queues.async_queues import AsyncQueues
+    from pulse.queues.queues import Queues
+    from pulse.routes import Routes
     from pulse.security.codec import Codec
 
 __all__ = [
     "App",
     "AsyncClient",
+    "AsyncQueues",
     "BadRequestError",
     "Batch",
     "BatchJob",
@@ -107,10 +114,12 @@ __all__ = [
     "NotFoundError",
     "Previous",
     "PulseError",
+    "Queues",
     "Reason",
     "RefusedError",
     "ResultError",
     "RetryAfter",
+    "Routes",
     "Schedule",
     "ScheduleOptions",
     "SchedulePage",
@@ -131,6 +140,7 @@ __all__ = [
     "call",
     "connect",
     "current",
+    "load_routes",
     "provided",
     "sql",
 ]
@@ -175,6 +185,10 @@ _MODULES: Final = {
     "pulse.client.schedule_requests": ("ScheduleOptions",),
     "pulse.common.ids": ("JobId",),
     "pulse.protocol.stats": ("Stats", "TopicStats"),
+    "pulse.config": ("load_routes",),
+    "pulse.queues.async_queues": ("AsyncQueues",),
+    "pulse.queues.queues": ("Queues",),
+    "pulse.routes": ("Routes",),
     "pulse.sql": ("sql",),
 }
 _HOMES: Final = {name: module for module, names in _MODULES.items() for name in names}

@@ -8,8 +8,10 @@ and what is allowed. Other variables ``PULSE_*`` are ignored: PulseAudio has suc
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from os import PathLike
 from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, Final, Literal, get_args, get_origin
@@ -22,6 +24,7 @@ from pulse.common.dsn import is_dsn, redact_dsn
 from pulse.common.duration import ABOVE_ZERO, MAX_SECONDS, ZERO_OR_MORE, seconds_of
 from pulse.common.text import similar_names
 from pulse.errors import ConfigError
+from pulse.routes import TABLES, Routes, parse
 from pulse.security.grants import ALLOWED as GRANTS_ALLOWED
 from pulse.security.grants import PATTERN as GRANTS_PATTERN
 from pulse.security.redaction import ALLOWED as REDACT_ALLOWED
@@ -31,7 +34,7 @@ from pulse.security.schema_name import is_allowed as is_schema
 from pulse.system import addresses
 from pulse.system.directories import MAX_SOCKET_PATH_BYTES
 
-__all__ = ["Settings", "dump", "keeps", "load", "redact_dsn", "restore", "secrets_in"]
+__all__ = ["Settings", "dump", "keeps", "load", "load_routes", "redact_dsn", "restore", "secrets_in"]
 
 DEFAULT_FILE: Final = "pulse.toml"
 MIN_BEATS_PER_LEASE: Final = 3  # a lease outlives two lost beats and a slow commit
@@ -201,6 +204,32 @@ def load(
     return settings
 
 
+def load_routes(
+    file: str | PathLike[str] | None = None, env: Mapping[str, str] = os.environ, *, needed: bool = True
+) -> Routes:
+    """
+    The queues in the config file, and the routes of topics to them.
+
+    Args:
+        file: The config file; None: ``PULSE_CONFIG``, else ``pulse.toml`` here.
+        env: The environment; by default this process's.
+        needed: Whether there have to be queues; else a program that has one server goes on without.
+
+    Raises:
+        ConfigError: There is no such file, it has no queues, or one of them is wrong; one line for each problem.
+    """
+    path, problems = _find_file(env, None if file is None else Path(file), "file")
+    table: Mapping[str, object] = {}
+    if path is not None:
+        table, problems = _read_table(path)
+    routes, wrong = parse(table, path or Path())
+    if needed and not (problems or wrong or routes.queues):
+        wrong = [f"{path or f'{DEFAULT_FILE} here'} has no queues: [queues.NAME] with a server is needed for each"]
+    if problems or wrong:
+        raise ConfigError("\n".join(problems + wrong))
+    return routes
+
+
 def secrets_in(path: Path) -> list[str]:
     """The secret settings in the config file at *path*."""
     given, _ = _read_file(path)
@@ -226,10 +255,10 @@ def restore(plain: Mapping[str, object]) -> Settings:
         raise ConfigError(f"the settings handed over are not understood: {error}") from error
 
 
-def _find_file(env: Mapping[str, str], option: Path | None) -> tuple[Path | None, list[str]]:
+def _find_file(env: Mapping[str, str], option: Path | None, name: str = "--config") -> tuple[Path | None, list[str]]:
     """The config file to read, None without one; a named file must exist."""
     text = env.get("PULSE_CONFIG", "").strip()
-    label, named = ("--config", option) if option is not None else ("PULSE_CONFIG", Path(text) if text else None)
+    label, named = (name, option) if option is not None else ("PULSE_CONFIG", Path(text) if text else None)
     if named is None:
         custom = Path.cwd() / DEFAULT_FILE
         return (custom if custom.is_file() else None), []
@@ -239,17 +268,22 @@ def _find_file(env: Mapping[str, str], option: Path | None) -> tuple[Path | None
 
 
 def _read_file(path: Path) -> tuple[dict[str, _SettingInput], list[str]]:
+    table, problems = _read_table(path)
+    known = {key: value for key, value in table.items() if key in _SETTABLE}
+    problems += [_unknown(key, path) for key in table if key not in {*_SETTABLE, *TABLES}]
+    problems += parse(table, path)[1]
+    return {key: _SettingInput(value, f"{key} in {path}", path.parent) for key, value in known.items()}, problems
+
+
+def _read_table(path: Path) -> tuple[dict[str, object], list[str]]:
     import tomllib  # only where there is a file: it takes 10 ms
 
     try:
-        table = tomllib.loads(path.read_text("utf-8"))
+        return tomllib.loads(path.read_text("utf-8")), []
     except OSError as error:
         return {}, [f"config file {path} cannot be read: {error.strerror}"]
     except ValueError as error:  # TOMLDecodeError names line and column; UnicodeDecodeError the byte
         return {}, [f"config file {path} is not TOML: {error}"]
-    known = {key: value for key, value in table.items() if key in _SETTABLE}
-    problems = [_unknown(key, path) for key in table if key not in _SETTABLE]
-    return {key: _SettingInput(value, f"{key} in {path}", path.parent) for key, value in known.items()}, problems
 
 
 def _unknown(key: str, path: Path) -> str:

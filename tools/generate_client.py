@@ -1,10 +1,10 @@
 """
-Makes the blocking client, pulse/client/client.py, of the async one.
+Makes the blocking clients, pulse/client/client.py and pulse/queues/queues.py, of the async ones.
 
 Both have the same methods and the same words; what really differs, how they wait, is in their transports. So the one
 is the other without ``async`` and ``await``, and nobody keeps two files alike by hand.
 
-usage: python -m tools.generate_client [--check]        --check: write nothing; fail where the file is not up to date
+usage: python -m tools.generate_client [--check]        --check: write nothing; fail where a file is not up to date
 """
 
 from __future__ import annotations
@@ -15,17 +15,26 @@ import difflib
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).parents[1]
 SOURCE: Final = ROOT / "pulse/client/async_client.py"
 TARGET: Final = ROOT / "pulse/client/client.py"
+QUEUES_SOURCE: Final = ROOT / "pulse/queues/async_queues.py"
+QUEUES_TARGET: Final = ROOT / "pulse/queues/queues.py"
 
 HEAD: Final = '''"""
 The client of pulse for code without an event loop. Threads may share one: they take turns.
 
 Generated from async_client.py: change that file, then ``make generate``.
+"""
+'''
+QUEUES_HEAD: Final = '''"""
+Clients of several queues for code without an event loop: a submit goes to the queue of its topic.
+
+Generated from async_queues.py: change that file, then ``make generate``.
 """
 '''
 # Pattern, and its replacement in the blocking client. A pattern without a match is an error: it is stale.
@@ -41,6 +50,13 @@ REPLACEMENTS: Final = (
     (r"Made by ``connect``\.", "Use it as ``with pulse.Client() as client``."),
     (r', "connect"', ""),
 )
+QUEUES_REPLACEMENTS: Final = (
+    (r"\bawait \((await )(self\.find\(job_id\))\)", r"\2"),
+    *REPLACEMENTS[:2],
+    (r"\baclose\b", "close"),
+    (r"\bAsync(Client|Queues)\b", r"\1"),
+    (r"\basync_client\b", "client"),
+)
 
 
 def blocking(source: str) -> str:
@@ -54,13 +70,26 @@ def blocking(source: str) -> str:
         ValueError: *source* lacks something that is replaced here.
 
     """
-    text = without_connect(source)
-    for pattern, instead in REPLACEMENTS:
+    return formatted(HEAD + body_of(replaced(without_connect(source), REPLACEMENTS, SOURCE.name)))
+
+
+def blocking_queues(source: str) -> str:
+    """The source of the blocking ``Queues``; see ``blocking``."""
+    return formatted(QUEUES_HEAD + body_of(replaced(source, QUEUES_REPLACEMENTS, QUEUES_SOURCE.name)))
+
+
+def replaced(text: str, replacements: Sequence[tuple[str, str]], name: str) -> str:
+    """*text*, of the file *name*, after all *replacements*; ValueError: there is nothing for one of them."""
+    for pattern, instead in replacements:
         text, found = re.subn(pattern, instead, text, flags=re.MULTILINE)
         if not found:
-            raise ValueError(f"{SOURCE.name} has nothing like {pattern} any more: remove it from {Path(__file__).name}")
-    _, _, body = text.partition('\n"""\n')
-    return formatted(HEAD + body)
+            raise ValueError(f"{name} has nothing like {pattern} any more: remove it from {Path(__file__).name}")
+    return text
+
+
+def body_of(text: str) -> str:
+    """*text* without the docstring of the module."""
+    return text.partition('\n"""\n')[2]
 
 
 def without_connect(source: str) -> str:
@@ -91,20 +120,22 @@ def formatted(text: str) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Write the file, or say how it is not up to date; the exit code."""
+    """Write the files, or say how they are not up to date; the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tools.generate_client", description=(__doc__ or "").split("\n")[1])
-    parser.add_argument("--check", action="store_true", help="write nothing; fail where the file is not up to date")
+    parser.add_argument("--check", action="store_true", help="write nothing; fail where a file is not up to date")
     options = parser.parse_args(arguments)
-    made = blocking(SOURCE.read_text(encoding="utf-8"))
-    if not options.check:
-        TARGET.write_text(made, encoding="utf-8")
-        return 0
-    found = TARGET.read_text(encoding="utf-8")
-    if found == made:
-        return 0
-    shown = difflib.unified_diff(found.splitlines(), made.splitlines(), TARGET.name, "as generated", lineterm="", n=1)
-    print(f"{TARGET.name} is not what {SOURCE.name} says: make generate", *shown, sep="\n", file=sys.stderr)
-    return 1
+    stale = 0
+    for source, target, make in ((SOURCE, TARGET, blocking), (QUEUES_SOURCE, QUEUES_TARGET, blocking_queues)):
+        made = make(source.read_text(encoding="utf-8"))
+        if not options.check:
+            target.write_text(made, encoding="utf-8")
+        elif (found := target.read_text(encoding="utf-8")) != made:
+            shown = difflib.unified_diff(
+                found.splitlines(), made.splitlines(), target.name, "as generated", lineterm="", n=1
+            )
+            print(f"{target.name} is not what {source.name} says: make generate", *shown, sep="\n", file=sys.stderr)
+            stale = 1
+    return stale
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ COMMANDS: Final = {
     "ping": Lazy("pulse.cli.system.processes", "ping", "Ask whether the server answers; for health checks."),
     "submit": Lazy("pulse.cli.jobs.submit", "submit", "Submit a job, or many from standard input."),
     "jobs": Lazy("pulse.cli.jobs.commands", "jobs", "List, show, cancel, retry and change jobs; tell why."),
+    "queues": Lazy("pulse.cli.system.queues", "queues", "List the queues of the config file."),
     "workers": Lazy("pulse.cli.system.workers", "workers", "List the connected worker processes; drain one."),
     "dispatch": Lazy("pulse.cli.control.dispatch", "dispatch", "Pause and resume the handing out of jobs."),
     "topics": Lazy("pulse.cli.control.topics", "topics", "List topics and what is in them; change policies."),
@@ -32,12 +33,19 @@ COMMANDS: Final = {
 }
 
 
-def _connect_later(socket: Path | None, connect: str | None, timeout: float) -> None:
+def _connect_later(socket: Path | None, connect: str | None, queue: str | None, timeout: float) -> None:
     from pulse.cli.server import ServerHandle
 
-    if socket is not None and connect is not None:
-        raise click.UsageError("--socket and --connect name two servers: one is allowed")
-    click.get_current_context().obj = ServerHandle(socket, timeout, connect)
+    given = {"--socket": socket, "--connect": connect, "--queue": queue}
+    named = [name for name, value in given.items() if value is not None]
+    if len(named) > 1:
+        raise click.UsageError(f"{' and '.join(named[:2])} name two servers: one is allowed")
+    server = ServerHandle(socket, timeout, connect)
+    if queue is not None:
+        from pulse.config import load_routes
+
+        server.turn_to(load_routes().named(queue))
+    click.get_current_context().obj = server
 
 
 ctl: Final = LazyGroup(
@@ -48,7 +56,8 @@ ctl: Final = LazyGroup(
 
     The server is $PULSE_CONNECT, if that is set, else looked for in $PULSE_RUNTIME_DIR, where pulse ctl login says, in
     the config file's runtime_dir, $XDG_RUNTIME_DIR/pulse, /run/pulse and a directory of this user in the temporary
-    directory; the first that accepts is asked.
+    directory; the first that accepts is asked. Where the config file has several queues and no server is named, --topic
+    or a job's id leads to one of them.
     """,
     epilog=examples("pulse ctl status", "pulse ctl --socket /run/pulse/pulse.sock jobs list --status RUNNING"),
     params=[
@@ -62,6 +71,9 @@ ctl: Final = LazyGroup(
             ["--connect"],
             metavar="ADDRESS",
             help="A server elsewhere, tls://HOST:PORT; PULSE_USER and PULSE_PASSWORD log in, or pulse ctl login.",
+        ),
+        click.Option(
+            ["--queue"], metavar="NAME", help="The server of this queue of the config file; see pulse ctl queues."
         ),
         click.Option(
             ["--timeout"],

@@ -8,7 +8,7 @@ Topics and handlers may have any name: where nobody knows one, a warning names t
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, TypeAlias, TypeVar
 from uuid import UUID
 
@@ -16,9 +16,10 @@ import click
 
 from pulse.cli.server import current_server
 from pulse.common.text import cut, printable, shell_word, similar_names
-from pulse.errors import BadRequestError, NotFoundError, PulseError
+from pulse.errors import BadRequestError, NobodyAnswersError, NotFoundError, PulseError
 from pulse.protocol.answers import JobPageAnswer, Worker, WorkerList, read
 from pulse.protocol.schedules import SchedulePageAnswer
+from pulse.routes import Queue
 
 T = TypeVar("T")
 IdWord: TypeAlias = bytes | str  # a whole id; or else what a person typed for one
@@ -43,6 +44,10 @@ def jobs_of(words: Sequence[IdWord]) -> list[bytes]:
         NotFoundError: One of them means no job.
         BadRequestError: One of them may mean several; the message lists them.
     """
+    if words:
+        server = current_server()
+        if server.routes is not None and server.queue is None:
+            server.turn_to(_queue_with(words, server.routes.queues))
     prefixes = [word for word in dict.fromkeys(words) if isinstance(word, str)]
     meant = dict[IdWord, bytes]()
     for start in range(0, len(prefixes), _MOST_AT_ONCE):
@@ -56,6 +61,57 @@ def jobs_of(words: Sequence[IdWord]) -> list[bytes]:
                 raise NotFoundError(f"no job has an id that begins with {prefix}")
             meant[prefix] = _only_one(prefix, "jobs", there.items())
     return [word if isinstance(word, bytes) else meant[word] for word in words]
+
+
+def _queue_with(words: Sequence[IdWord], queues: Mapping[str, Queue]) -> Queue:
+    """
+    The queue with the jobs that all *words* mean.
+
+    Raises:
+        NotFoundError: No queue has one of them.
+        NobodyAnswersError: None that answers has it, or it may mean another one in a queue that does not answer.
+        BadRequestError: Jobs of several queues are meant, or may be.
+    """
+    digits = {one.hex() if isinstance(one, bytes) else one: isinstance(one, bytes) for one in words}
+    found: dict[str, list[str]] = {one: [] for one in digits}
+    silent: dict[str, str] = {}
+    for name, queue in queues.items():
+        try:
+            ids = _ids_in(queue, list(digits))
+        except PulseError as error:
+            silent[name] = f"; queue {name}: {error.message}"
+            continue
+        for one, homes in found.items():
+            if any(job_id.startswith(one) for job_id in ids):
+                homes.append(name)
+    for one, homes in found.items():
+        if len(homes) > 1:
+            raise BadRequestError(f"{one} may mean jobs of several queues; name one with --queue: {', '.join(homes)}")
+        if silent and not (homes and digits[one]):
+            what = (
+                f"have no job {one}"
+                if not homes
+                else f"have one job {one}, and the others may, too: name one with --queue"
+            )
+            raise NobodyAnswersError(f"the queues that answer {what}{''.join(silent.values())}")
+        if not homes:
+            raise NotFoundError(f"no job in the queues {', '.join(queues)} has an id that begins with {one}")
+    meant = {homes[0]: one for one, homes in found.items()}
+    if len(meant) > 1:
+        told = ", ".join(f"{one} of queue {name}" for name, one in meant.items())
+        raise BadRequestError(f"jobs of several queues are meant: {told}; jobs of one queue are allowed")
+    return queues[next(iter(meant))]
+
+
+def _ids_in(queue: Queue, prefixes: Sequence[str]) -> list[str]:
+    """The ids of the jobs in *queue* that begin with one of *prefixes*."""
+    found: list[str] = []
+    with current_server().client(queue=queue) as client:
+        for start in range(0, len(prefixes), _MOST_AT_ONCE):
+            body = {"prefixes": prefixes[start : start + _MOST_AT_ONCE]}
+            answer = client.request("jobs.find", body, repeatable=True)
+            found += [one.id.hex() for one in read(JobPageAnswer, answer).jobs]
+    return found
 
 
 def schedule_of(word: IdWord) -> bytes:

@@ -22,11 +22,14 @@ from pulse.client.discovery import (
     nobody_answers,
     why_not,
 )
-from pulse.errors import NobodyAnswersError, PulseError
+from pulse.errors import BadRequestError, ConfigError, NobodyAnswersError, PulseError
 from pulse.system.directories import CLIENT_SOCKET, SUPERVISOR_SOCKET
 
 if TYPE_CHECKING:
     from pulse.config import Settings
+    from pulse.routes import Queue, Routes
+
+_TOLD: Final = ("PULSE_RUNTIME_DIR", "PULSE_CONNECT")  # a server that the environment names goes before the file
 
 
 class ServerHandle:
@@ -43,16 +46,17 @@ class ServerHandle:
         self._named = socket
         self._address = address
         self.timeout_s: Final = timeout_s
+        self.queue: Queue | None = None  # of several in the config file, once one is meant
 
-    def client(self, timeout_s: float | None = None) -> Client:
-        """A connection to the dispatcher, for many requests; use it as a context manager."""
+    def client(self, timeout_s: float | None = None, queue: Queue | None = None) -> Client:
+        """A connection to the dispatcher, or to that of *queue*, for many requests; use it as a context manager."""
         settings = self._settings
         patience_s = None if settings is None else settings.connect_timeout_s  # None: what the environment says
         if timeout_s is not None:
             patience_s = 0.0
         timeout_s = self.timeout_s if timeout_s is None else timeout_s
-        server = self._address if self._address is not None else self._socket()
-        return Client(server, timeout_s=timeout_s, connect_timeout_s=patience_s)
+        place = self._place() if queue is None else queue.server
+        return Client(place, timeout_s=timeout_s, connect_timeout_s=patience_s)
 
     def elsewhere(self) -> Remote | None:
         """The address of the server, where it is asked over TCP; its supervisor is only there to be asked."""
@@ -80,6 +84,7 @@ class ServerHandle:
             NobodyAnswersError: No answer in time; the message lists where was looked.
             RefusedError: The server says no.
         """
+        self.route(None if body is None else body.get("topic"))
         with self.client(timeout_s) as client:
             return client.request(kind, body, repeatable=repeatable)
 
@@ -113,7 +118,7 @@ class ServerHandle:
 
     @functools.cached_property
     def _servers(self) -> Sequence[LocalSocket | Remote]:
-        return find_servers(self._address if self._address is not None else self._socket())
+        return find_servers(self._place())
 
     @functools.cached_property
     def _settings(self) -> Settings | None:
@@ -124,13 +129,70 @@ class ServerHandle:
 
         return load(os.environ)
 
+    @functools.cached_property
+    def routes(self) -> Routes | None:
+        """The queues of the config file, if it has any, and nobody has named a server but by its queue."""
+        if self._named is not None or self._address is not None:
+            return None
+        if self.queue is None and any(os.environ.get(name) for name in _TOLD):
+            return None
+        if self._settings is None:
+            return None
+        from pulse.config import load_routes
+
+        found = load_routes(needed=False)
+        return found if found.queues else None
+
+    def route(self, topic: object) -> None:
+        """
+        Ask the queue of *topic* from now on, if there are several queues, and none is asked already.
+
+        One that is asked already may have jobs of topics that have moved since.
+
+        Raises:
+            BadRequestError: It has no route.
+        """
+        if self.routes is not None and self.queue is None and isinstance(topic, str) and topic:
+            self.queue = self.routes.of(topic)
+
+    def check_topic(self, topic: str | None) -> None:
+        """
+        Check a topic that jobs are to get.
+
+        Raises:
+            BadRequestError: It belongs to another queue than the one that is asked.
+        """
+        if self.routes is None or self.queue is None or topic is None:
+            return
+        found = self.routes.of(topic)
+        if found != self.queue:
+            raise BadRequestError(
+                f"topic {topic!r:.100} belongs to queue {found.name}: a topic of queue {self.queue.name} is allowed"
+            )
+
+    def turn_to(self, queue: Queue) -> None:
+        """Ask *queue* from now on."""
+        self.queue = queue
+
+    def _place(self) -> str | Path | None:
+        """The server as a client takes it; None: it is looked for."""
+        if self._address is not None:
+            return self._address
+        if self.queue is not None:
+            return self.queue.server
+        socket = self._socket()
+        if socket is None and self.routes is not None:
+            raise ConfigError(
+                "the config file has several queues, and nothing says which one is meant: allowed are a topic, the id"
+                f" of a job, and pulse ctl --queue NAME ({', '.join(self.routes.queues)})"
+            )
+        return socket
+
     def _socket(self) -> Path | None:
-        told = ("PULSE_RUNTIME_DIR", "PULSE_CONNECT")
-        if self._named is None and not any(os.environ.get(name) for name in told):
-            settings = self._settings
-            directory = None if settings is None else settings.runtime_dir
-            self._named = None if directory is None else directory / CLIENT_SOCKET
-        return self._named
+        if self._named is not None or any(os.environ.get(name) for name in _TOLD):
+            return self._named
+        directory = None if self._settings is None else self._settings.runtime_dir
+        return None if directory is None else directory / CLIENT_SOCKET
 
 
 def current_server() -> ServerHandle:
@@ -143,9 +205,8 @@ def current_server() -> ServerHandle:
 def nobody_of(*errors: PulseError) -> NobodyAnswersError:
     """One error for several: it lists each place once, and says what to start once."""
     refusals = [refusal for error in errors if isinstance(error, UnansweredError) for refusal in error.refusals]
-    others = [error for error in errors if not isinstance(error, UnansweredError)]
-    if others:
-        return NobodyAnswersError("; ".join(error.message for error in errors))
+    if any(not isinstance(error, UnansweredError) for error in errors):
+        return NobodyAnswersError("; ".join(dict.fromkeys(error.message for error in errors)))
     return nobody_answers(refusals)
 
 

@@ -6,13 +6,20 @@ import ipaddress
 from typing import Final
 
 MAX_PORT: Final = 65535
+_DIGITS: Final = 5
 
 
 def split(text: str) -> tuple[str, int] | None:
     """Host, without brackets, and port; None: *text* is no address."""
     host, colon, port = text.rpartition(":")
     bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
-    if not colon or not bare or not (port.isascii() and port.isdecimal()) or int(port) > MAX_PORT:
+    if (
+        not colon
+        or not bare
+        or not (port.isascii() and port.isdecimal())
+        or len(port) > _DIGITS
+        or int(port) > MAX_PORT
+    ):
         return None
     if (":" in bare) != (bare != host):
         return None

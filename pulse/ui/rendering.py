@@ -147,6 +147,8 @@ async def page(
         "flashes": [] if session is None or is_live else session.told(),
         "standing": standing,
         "tasks_running": site.tasks.running,
+        "queue": site.options.queue,
+        "other_queues": site.options.others,
         "error": None if error is None else unknown(error, standing),
         "old_s": request.scope.get(OLD),
         **(context or {}),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -36,12 +36,16 @@ class SiteOptions:
         names: Host names under which it may be called, beside those of this machine.
         credentials: The users that log in; None: by the link that is printed.
         read_only: Nothing can be changed.
+        queue: The queue that it is of, where the config file has several.
+        others: The addresses of the dashboards of the others, by queue.
     """
 
     address: ListenAddress
     names: frozenset[str] = frozenset()
     credentials: Credentials | None = None
     read_only: bool = False
+    queue: str | None = None
+    others: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property
     def cookie(self) -> str:

@@ -11,12 +11,13 @@ import click
 from pulse import config
 from pulse.client.discovery import find_servers
 from pulse.common.extras import require
+from pulse.errors import ConfigError
 from pulse.logs import configure_logging
 from pulse.system import directories
 from pulse.system import processes as procs
 from pulse.system.log_forward import LEVELS
 from pulse.worker.app_name import check_app_name
-from pulse.worker.options import Backend, PoolOptions, absolute_socket
+from pulse.worker.options import Backend, PoolOptions, PoolTopics, absolute_socket
 
 __all__ = ["worker"]
 
@@ -51,6 +52,7 @@ Examples:
 @click.option(
     "--connect", metavar="ADDRESS", help="A server elsewhere, tls://HOST:PORT; PULSE_USER and PULSE_PASSWORD log in."
 )
+@click.option("--queue", metavar="NAME", help="Work for this queue of the config file; needed if it has [queues].")
 @click.option("--backend", type=click.Choice(["asyncio", "trio"]), default="asyncio", show_default=True)
 @click.option("--drain-s", metavar="DURATION", help="How long handlers may go on when stopping.  [default: 30]")
 @click.option("--log-level", type=click.Choice(LEVELS), help="Lowest level that is logged.  [default: info]")
@@ -70,6 +72,7 @@ def worker(  # noqa: PLR0913, PLR0917 - one parameter per option, as click wants
     topics: tuple[str, ...],
     socket: str | None,
     connect: str | None,
+    queue: str | None,
     backend: Backend,
     reloads: bool,
     parent_pid: int | None,
@@ -92,8 +95,15 @@ def worker(  # noqa: PLR0913, PLR0917 - one parameter per option, as click wants
     sizes = {"processes": processes, "concurrency": concurrency, "spares": spares, "preload": preload}
     settings = config.load(os.environ, overrides={**sizes, **settings_given})
     configure_logging(settings.log_level, settings.log_format)
-    if socket is not None and connect is not None:
-        raise click.UsageError("--socket and --connect name two servers: one is allowed")
+    given = {"--socket": socket, "--connect": connect, "--queue": queue}
+    named = [name for name, value in given.items() if value is not None]
+    if len(named) > 1:
+        raise click.UsageError(f"{' and '.join(named[:2])} name two servers: one is allowed")
+    routes = config.load_routes(needed=queue is not None)
+    if queue is not None:
+        connect = routes.named(queue).server
+    elif routes.queues:
+        raise ConfigError(f"the config file has several queues: --queue NAME is needed ({', '.join(routes.queues)})")
     if connect is None and socket is None and settings.runtime_dir is not None and not os.environ.get("PULSE_CONNECT"):
         socket = str(settings.runtime_dir / directories.CLIENT_SOCKET)
     where = connect if connect is not None else absolute_socket(socket)
@@ -112,7 +122,7 @@ def worker(  # noqa: PLR0913, PLR0917 - one parameter per option, as click wants
         concurrency=settings.concurrency,
         spares=settings.spares,
         preload=settings.preload,
-        topics=topics or None,
+        topics=PoolTopics(named=topics or None, queue=queue, routes=routes if queue is not None else None),
         socket=where,
         backend=backend,
         drain_s=settings.drain_s,

@@ -11,6 +11,7 @@ import signal
 import sys
 import threading
 import time
+from dataclasses import asdict
 from typing import Final
 
 import anyio
@@ -23,10 +24,11 @@ from pulse.worker.app_name import AppError
 from pulse.worker.execution import stacks
 from pulse.worker.execution.failure_hooks import log_hook
 from pulse.worker.load_app import load_app
-from pulse.worker.options import HostOptions, loop_options
+from pulse.worker.options import HostOptions, PoolOptions, loop_options
 from pulse.worker.pool import template
 from pulse.worker.pool.fork_check import open_descriptors
 from pulse.worker.service import REFUSED, Service
+from pulse.worker.session.declarations import OtherQueues, declarations_of
 from pulse.worker.status_pipe import Kind, NoteWriter
 
 __all__ = ["main"]
@@ -46,9 +48,11 @@ def main(arguments: list[str]) -> int:
     opened = frozenset[int]() if options.control_fd is None else open_descriptors()
     try:
         app = load_app(options.pool.app)
+        declared = declarations_of(app, options.pool)  # refused here, before any process of the pool is needed
     except AppError as error:
         notes.write(Kind.REFUSED, f"{error.trace}pulse: {error.message}".encode("utf-8", "replace"))
         return REFUSED
+    _log_left_out(options.pool, declared.left_out)
     if options.control_fd is not None:
         template.serve(options, opened)  # returns in each process that it forks
     notes.write(Kind.LOADED)
@@ -76,6 +80,17 @@ def main(arguments: list[str]) -> int:
 
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # until the service handles it: a spare ends without a traceback
     return anyio.run(serve, backend=options.pool.backend, backend_options=loop_options(options.pool.backend))
+
+
+def _log_left_out(pool: PoolOptions, left_out: OtherQueues) -> None:
+    """Once where handler processes are forked, since the template does it."""
+    if left_out == OtherQueues():
+        return
+    import structlog  # not above: pulse.logs comes first
+
+    log = structlog.get_logger("pulse.worker")
+    tell = log.warning if left_out.without_route else log.info
+    tell("topics_left_out", app=pool.app, queue=pool.topics.queue, **asdict(left_out))
 
 
 async def _see_to_the_end() -> None:

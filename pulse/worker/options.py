@@ -12,14 +12,39 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from pulse.routes import Routes
 from pulse.system import processes as procs
 
-__all__ = ["Backend", "HostOptions", "PoolOptions", "ZygoteOptions", "import_loop", "loop_options", "worker_name"]
+__all__ = [
+    "Backend",
+    "HostOptions",
+    "PoolOptions",
+    "PoolTopics",
+    "ZygoteOptions",
+    "import_loop",
+    "loop_options",
+    "worker_name",
+]
 
 Backend = Literal["asyncio", "trio"]
 LogFormat = Literal["json", "console"]
 _HOST_CHARACTERS: Final = 40  # of the 64 of a worker's name: the rest is namespace, pid and slot
 _MACHINE: Final = 0xEFFFFFFC  # Linux's initial pid namespace; all others belong to containers
+
+
+class PoolTopics(msgspec.Struct, frozen=True, kw_only=True):
+    """
+    What decides which topics a pool serves, and which schedules it declares.
+
+    Attributes:
+        named: The topics to serve; None: those of the handlers, and ``default``.
+        queue: The queue that it works for; None: there are not several.
+        routes: Which queue each topic belongs to, if there are several.
+    """
+
+    named: tuple[str, ...] | None = None
+    queue: str | None = None
+    routes: Routes | None = None
 
 
 class PoolOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,7 +57,7 @@ class PoolOptions(msgspec.Struct, frozen=True, kw_only=True):
         concurrency: Handlers that run at once in each of them.
         spares: Processes that have loaded the app and wait to replace one that dies, where none can be forked.
         preload: Whether the app is loaded once, and handler processes are forked from there.
-        topics: Topics to serve; None: those of the handlers, and ``default``.
+        topics: Which topics it serves.
         socket: The server's socket; None: it is looked for where servers put it.
         backend: Event loop that the handlers run on.
         drain_s: Longest time for running handlers to end when the pool stops, seconds.
@@ -46,7 +71,7 @@ class PoolOptions(msgspec.Struct, frozen=True, kw_only=True):
     concurrency: int = 10
     spares: int = 1
     preload: bool = True
-    topics: tuple[str, ...] | None = None
+    topics: PoolTopics = PoolTopics()
     socket: str | None = None
     backend: Backend = "asyncio"
     drain_s: float = 30.0

@@ -31,6 +31,7 @@ from pulse.worker.isolation.manager import Cells
 from pulse.worker.isolation.run import CellRun
 from pulse.worker.options import HostOptions
 from pulse.worker.session.connection import Connection
+from pulse.worker.session.declarations import declarations_of
 from pulse.worker.session.ledger import Ledger
 from pulse.worker.session.prefetch import PERIOD_S, Prefetch
 from pulse.worker.session.reconnect import Dialer, WorkerRefusedError
@@ -58,11 +59,7 @@ class Service:
     ) -> None:
         self._options = options
         self._handlers = app.handlers
-        by, limits = options.pool.app, app.limits.items()
-        self._declarations: dict[str, dict[str, object]] = {
-            "schedules.declare": {"by": by, "schedules": [one.body for one in app.schedules.values()]},
-            "limits.declare": {"by": by, "limits": [{"name": name, "policy": policy} for name, policy in limits]},
-        }
+        self._declarations = declarations_of(app, options.pool)
         self._notes = notes
         self._log = log
         self._failures = FailureLog(log)
@@ -293,7 +290,7 @@ class Service:
             since_s = time.monotonic()
             self._log.info("connected_to_server", server=welcome.server, held=self._ledger.held)
             self._connection = Connection(
-                stream, welcome, self._ledger, owner=self, log=self._log, declarations=self._declarations
+                stream, welcome, self._ledger, owner=self, log=self._log, declarations=self._declarations.requests
             )
             self._is_restart = False
             self._tell_capacity()  # it may have changed since the hello
@@ -428,17 +425,14 @@ class Service:
             self._waker.wake()
 
     def _hello(self) -> Mapping[str, object]:
-        topics = self._options.pool.topics
-        if topics is None:
-            topics = tuple(sorted({"default", *(one.topic for one in self._handlers.values() if one.topic)}))
         self._told = self._capacity()
         body: dict[str, object] = {
             "protocol": 1,
             "role": "worker",
             "worker": self._options.name,
-            "topics": topics,
-            "names": sorted(self._handlers),
-            "handlers": {name: handler.declared() for name, handler in self._handlers.items()},
+            "topics": self._declarations.topics,
+            "names": sorted(self._declarations.handlers),
+            "handlers": self._declarations.handlers,
             "capacity": self._told,
             "concurrency": self._prefetch.concurrency,
             "running": self._ledger.running_list(),

@@ -10,7 +10,7 @@ import click
 
 from pulse import config
 from pulse.cli.lazy import examples
-from pulse.client.discovery import find_targets
+from pulse.client.discovery import find_servers
 from pulse.common.extras import require
 from pulse.errors import ConfigError
 from pulse.logs import configure_logging
@@ -40,6 +40,7 @@ Every user who logs in can cancel every job. Put a proxy with TLS in front, or u
 @click.option(
     "--socket", type=click.Path(path_type=Path), metavar="PATH", help="The server's socket.  [default: looked for]"
 )
+@click.option("--queue", metavar="NAME", help="The server of this queue of the config file; links lead to the others.")
 @click.option("--read-only", is_flag=True, help="Allow no changes.")
 @click.option(
     "--allow-host", "names", multiple=True, metavar="NAME", help="A name that it may be called by; may be repeated."
@@ -47,7 +48,15 @@ Every user who logs in can cancel every job. Put a proxy with TLS in front, or u
 @click.option(
     "--force-remote", is_flag=True, help="Allow an address that other machines can reach; needs PULSE_AUTH_USERS."
 )
-def ui(listen: str | None, socket: Path | None, names: tuple[str, ...], *, read_only: bool, force_remote: bool) -> None:
+def ui(
+    listen: str | None,
+    socket: Path | None,
+    queue: str | None,
+    names: tuple[str, ...],
+    *,
+    read_only: bool,
+    force_remote: bool,
+) -> None:
     """
     Serve the dashboard until it is interrupted.
 
@@ -66,15 +75,30 @@ def ui(listen: str | None, socket: Path | None, names: tuple[str, ...], *, read_
     users = None if settings.auth_users is None else parse_users(settings.auth_users)
     wanted = parse_listen(listen or settings.ui_listen or DEFAULT)
     _check_remote(wanted, users, force_remote=force_remote)
-    if socket is None and settings.runtime_dir is not None:
-        socket = settings.runtime_dir / CLIENT_SOCKET
-    if socket is not None:
-        find_targets(socket)  # raises when the path can never be a socket
+    if socket is not None and queue is not None:
+        raise click.UsageError("--socket and --queue name two servers: one is allowed")
+    routes = config.load_routes(needed=queue is not None)
+    server: str | Path | None = socket
+    if queue is not None:
+        server = routes.named(queue).server
+    elif socket is None and settings.runtime_dir is not None:
+        server = settings.runtime_dir / CLIENT_SOCKET
+    elif socket is None and routes.queues and not os.environ.get("PULSE_CONNECT"):
+        raise ConfigError(f"the config file has several queues: --queue NAME is needed ({', '.join(routes.queues)})")
+    find_servers(server)  # raises if it is no valid address, or the path can never be a socket
     listening, address = bind(wanted)
     if not address.is_local:
         click.echo(_REMOTE.format(where=address.url), err=True)
-    options = SiteOptions(address, frozenset(names), users if address.path is None else None, read_only=read_only)
-    site = Site(options, Questions(socket), lambda text: click.echo(text, err=True))
+    others = {one.name: one.dashboard for one in routes.queues.values() if one.dashboard and one.name != queue}
+    options = SiteOptions(
+        address,
+        frozenset(names),
+        users if address.path is None else None,
+        read_only=read_only,
+        queue=queue,
+        others=others,
+    )
+    site = Site(options, Questions(server), lambda text: click.echo(text, err=True))
     click.get_current_context().exit(run(site, listening, address))
 
 

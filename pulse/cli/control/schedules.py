@@ -190,6 +190,7 @@ def create(name: str, schedule_id: bytes | None, *, as_json: bool, **options: Un
         "id": uuid7().bytes if schedule_id is None else schedule_id,
     }
     given = {key: value for key, value in body.items() if value is not None}
+    current_server().check_topic(options["topic"])
     _show(current_server().ask("schedules.create", given), as_json=as_json)
 
 
@@ -225,7 +226,9 @@ def update(schedule: IdWord, *, as_json: bool, **options: Unpack[_UpdateOptions]
     }
     given = {key: value for key, value in body.items() if value is not None}
     given |= dict.fromkeys(_UNSET[option] for option in options["unset"])
-    _show(current_server().ask("schedules.update", given), as_json=as_json)
+    current_server().check_topic(options["topic"])
+    with current_server().client() as client:  # not by its new topic: the schedule is where it is
+        _show(client.request("schedules.update", given), as_json=as_json)
 
 
 @schedules.command(epilog=examples("pulse ctl schedules pause 0190163d-8694-739b-aea5-966c26f8ad91"))

@@ -103,6 +103,9 @@ def change(action: BulkAction, words: Sequence[IdWord], filters: Mapping[str, ob
     """Change the jobs that are named, or all that the filters choose."""
     check(action, words, filters, dry_run=options.dry_run)
     job_ids = jobs_of(words)
+    for topic in (filters.get("topic"), options.more.get("topic")):
+        current_server().route(topic)
+    current_server().check_topic(cast("str | None", options.more.get("topic")))
     with current_server().client() as client:
         if job_ids:
             if action.verb == "retry" and not (options.yes or options.as_json) and _is_asked():

@@ -113,21 +113,29 @@ def submit(name: str, args: str, job_id: bytes | None, *, as_json: bool, **optio
         raise click.UsageError("--unique-until and --on-conflict are allowed with --unique only.")
     if options["on_failure"] is not None and not options["after"]:
         raise click.UsageError("--on-failure is allowed with --after only.")
-    if options["topic"] is not None and not as_json:
-        warn_of_topic(options["topic"], if_similar=True)
-    if args != "-":
-        with current_server().client() as client:
-            body = job_body(name, args, options, job_id)
-            ids = _send(client, [body], set())
-            if ids[0].bytes != body["id"]:
-                click.echo(f"pulse: nothing new: job {ids[0]} has this unique key", err=True)
-            _show(ids, as_json=as_json)
-    elif job_id is not None:
+    if args == "-" and job_id is not None:
         raise click.UsageError("--id names one job; with - as ARGS each line becomes a job with an id of its own.")
-    elif options["unique"] is not None:
+    if args == "-" and options["unique"] is not None:
         raise click.UsageError("--unique is the key of one job; with - as ARGS only the first line would get it.")
-    else:
+    server = current_server()
+    if options["topic"] is not None:
+        server.check_topic(options["topic"])
+        server.route(options["topic"])
+        if not as_json:
+            warn_of_topic(options["topic"], if_similar=True)
+    elif server.routes is not None:
+        raise click.UsageError(
+            "the config file has several queues, and a job goes to the queue of its topic: add --topic."
+        )
+    if args == "-":
         _submit_lines(name, options, as_json=as_json)
+        return
+    with server.client() as client:
+        body = job_body(name, args, options, job_id)
+        ids = _send(client, [body], set())
+        if ids[0].bytes != body["id"]:
+            click.echo(f"pulse: nothing new: job {ids[0]} has this unique key", err=True)
+        _show(ids, as_json=as_json)
 
 
 def job_body(name: str, args: str, options: SubmitOptions, job_id: bytes | None = None) -> dict[str, object]:

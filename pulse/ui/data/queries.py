@@ -12,13 +12,14 @@ import contextlib
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, TypeAlias
 
 import anyio
 
 import pulse
-from pulse.client.discovery import Refusal, find_targets, nobody_answers, why_not
+from pulse.client.discovery import Refusal, Remote, find_servers, nobody_answers, why_not
 from pulse.errors import NobodyAnswersError
 from pulse.ops.status import SUPERVISOR_S
 from pulse.system.directories import SUPERVISOR_SOCKET
@@ -40,11 +41,11 @@ class LazyConnection:
 
     Args:
         who: The server, as messages call it.
-        find: Finds the socket; None leaves it to the client.
+        find: Finds the server; None leaves it to the client.
         behalf: The user who asks.
     """
 
-    def __init__(self, who: str, find: Callable[[], Path | None], behalf: str | None = None) -> None:
+    def __init__(self, who: str, find: Callable[[], str | Path | None], behalf: str | None = None) -> None:
         self._who = who
         self._find = find
         self._behalf = behalf
@@ -100,12 +101,12 @@ class Questions:
     All that the dashboard asks.
 
     Args:
-        socket: The dispatcher's socket that the user named; None looks for it.
+        server: The server that the user named: its socket or its address; None looks for it.
     """
 
-    def __init__(self, socket: Path | None) -> None:
-        self._socket = socket
-        self._dispatcher = LazyConnection("dispatcher", lambda: socket)
+    def __init__(self, server: str | Path | None) -> None:
+        self._server = server
+        self._dispatcher = LazyConnection("dispatcher", lambda: server)
         self._supervisor = LazyConnection("supervisor", self._find_supervisor)
         self._shared: OrderedDict[str, tuple[float, SharedAnswer]] = OrderedDict()
 
@@ -148,7 +149,7 @@ class Questions:
 
     async def change(self, kind: str, body: Body, *, behalf: str, within_s: float = CHANGE_S) -> dict[str, object]:
         """Let the dispatcher do something, for *behalf*; what was known before is not shown any more."""
-        async with contextlib.aclosing(LazyConnection("dispatcher", lambda: self._socket, behalf)) as link:
+        async with contextlib.aclosing(LazyConnection("dispatcher", lambda: self._server, behalf)) as link:
             try:
                 return await link.ask(kind, body, within_s=within_s, repeatable=False)
             finally:
@@ -172,10 +173,14 @@ class Questions:
         await self._supervisor.aclose()
 
     def _find_supervisor(self) -> Path:
-        """The first socket of a supervisor that may be tried."""
-        named = None if self._socket is None else self._socket.with_name(SUPERVISOR_SOCKET)
+        """The first socket of a supervisor that may be tried; beside the dispatcher's: each queue has its own."""
         refusals: list[Refusal] = []
-        for target in find_targets(named, name=SUPERVISOR_SOCKET):
+        for server in find_servers(self._server):
+            if isinstance(server, Remote):
+                raise NobodyAnswersError(
+                    f"the supervisor is asked on its own machine only: {server} leads to the dispatcher"
+                )
+            target = replace(server, path=server.path.with_name(SUPERVISOR_SOCKET))
             reason = why_not(target) or (None if target.path.exists() else "no such file")
             if reason is None:
                 return target.path

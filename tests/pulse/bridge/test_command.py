@@ -32,6 +32,17 @@ def test_bad_usage(tmp_path: Path, words: list[str], said: str) -> None:
     assert "secret" not in done.err
 
 
+def test_where_there_are_several_queues_a_server_is_named(tmp_path: Path) -> None:
+    """Also for the dashboard: neither goes to the server that would be there without the config file."""
+    (tmp_path / "pulse.toml").write_text('[queues.mail]\nserver = "mail.sock"\n', "utf-8")
+    env = {**environment(), "PULSE_CONFIG": str(tmp_path / "pulse.toml")}
+    for words, needed in ((BASE, "--socket or --connect"), (["ui", "--listen", f"unix:{tmp_path}/ui"], "--queue NAME")):
+        done = run(words, env)
+        assert (done.code, done.out) == (1, "")
+        assert f"the config file has several queues: {needed} is needed" in done.err
+        assert "mail" in done.err
+
+
 async def test_nobody_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nats, "CONNECT_S", 0.3)
     options = NatsOptions(["nats://ann:secret@127.0.0.1:1", "nats://[::1]:1"], stream="S", consumer="c")

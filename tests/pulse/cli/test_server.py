@@ -8,7 +8,8 @@ import pytest
 
 from pulse.cli.server import ServerHandle, _client_at, nobody_of
 from pulse.client.discovery import LocalSocket, Refusal, UnansweredError
-from pulse.errors import NobodyAnswersError, UnavailableError
+from pulse.errors import BadRequestError, ConfigError, NobodyAnswersError, UnavailableError
+from pulse.routes import Queue
 
 
 def test_the_config_file_is_read_where_there_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -25,6 +26,45 @@ def test_the_config_file_is_read_where_there_is_one(tmp_path: Path, monkeypatch:
     assert ServerHandle(None, 1.0)._socket() == Path("/run/a/pulse.sock")
     monkeypatch.setenv("PULSE_CONFIG", str(named))
     assert ServerHandle(None, 1.0)._socket() == Path("/run/b/pulse.sock")
+
+
+def test_topics_lead_to_queues_unless_a_server_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The directory in the file counts where nothing says which queue; one in the environment before all."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("PULSE_CONFIG", "PULSE_RUNTIME_DIR", "PULSE_CONNECT"):
+        monkeypatch.delenv(name, raising=False)
+    queues = '[queues.a]\nserver = "/run/a.sock"\n[queues.b]\nserver = "/run/b.sock"\n[routes]\na = "a"\nb = "b"\n'
+    (tmp_path / "pulse.toml").write_text(queues, "utf-8")
+    server = ServerHandle(None, 1.0)
+    with pytest.raises(ConfigError, match=r"several queues.*: allowed are a topic, the id of a job, and .* \(a, b\)$"):
+        server.elsewhere()
+    for nothing in ("", None, 3):
+        server.route(nothing)
+        assert server.queue is None
+    server.route("a")
+    assert server._place() == "/run/a.sock"
+    server.route("b")  # jobs of a topic that has moved are still there
+    assert server._place() == "/run/a.sock"
+    server.check_topic("a")
+    with pytest.raises(BadRequestError, match=r"^topic 'b' belongs to queue b: a topic of queue a is allowed$"):
+        server.check_topic("b")
+    (tmp_path / "pulse.toml").write_text('runtime_dir = "/run/c"\n' + queues, "utf-8")
+    server = ServerHandle(None, 1.0)
+    assert server._place() == Path("/run/c/pulse.sock")
+    server.route("b")
+    assert server._place() == "/run/b.sock"
+    for named in (ServerHandle(Path("/run/d.sock"), 1.0), ServerHandle(None, 1.0, "tls://d:1")):
+        named.route("nowhere")
+        assert (named.routes, named.queue) == (None, None)
+    for name in ("PULSE_RUNTIME_DIR", "PULSE_CONNECT"):
+        with monkeypatch.context() as patch:
+            patch.setenv(name, "/run/d")
+            assert ServerHandle(None, 1.0).routes is None
+            server = ServerHandle(None, 1.0)
+            server.turn_to(Queue("a", "/run/a.sock"))  # it is named, too, and goes before the environment
+            assert server._place() == "/run/a.sock"
+            with pytest.raises(BadRequestError, match="belongs to queue b"):
+                server.check_topic("b")
 
 
 def test_a_supervisor_is_not_asked_from_elsewhere() -> None:
@@ -44,3 +84,4 @@ def test_nobody_is_asked_where_others_may_write(tmp_path: Path) -> None:
 def test_all_that_went_wrong_is_said() -> None:
     """Not only the places where nobody listens."""
     assert nobody_of(UnansweredError("nobody"), UnavailableError("away")).message == "nobody; away"
+    assert nobody_of(UnavailableError("away"), UnavailableError("away")).message == "away"

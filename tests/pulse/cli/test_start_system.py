@@ -31,7 +31,7 @@ CTL = {
         "schedules",
         "status",
     ),
-    *("submit", "top", "topics", "workers"),
+    *("queues", "submit", "top", "topics", "workers"),
 }
 
 

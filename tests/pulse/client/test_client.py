@@ -9,7 +9,7 @@ import pytest
 
 import pulse
 from tools import generate_client
-from tools.generate_client import REPLACEMENTS, SOURCE, TARGET, blocking, main
+from tools.generate_client import QUEUES_TARGET, REPLACEMENTS, SOURCE, TARGET, blocking, main
 
 
 def test_it_is_up_to_date() -> None:
@@ -38,8 +38,19 @@ def test_a_replacement_that_does_nothing_is_an_error() -> None:
     assert len(REPLACEMENTS) == len({pattern for pattern, _ in REPLACEMENTS})
 
 
-def test_nothing_async_is_left() -> None:
-    text = TARGET.read_text()
+def test_both_files_are_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    changed = tmp_path / "queues.py"
+    changed.write_text(QUEUES_TARGET.read_text().replace("of the queue", "of a queue"))
+    monkeypatch.setattr(generate_client, "QUEUES_TARGET", changed)
+    assert main(["--check"]) == 1
+    assert capsys.readouterr().err.startswith("queues.py is not what async_queues.py says: make generate\n")
+
+
+@pytest.mark.parametrize("path", [TARGET, QUEUES_TARGET])
+def test_nothing_async_is_left(path: Path) -> None:
+    text = path.read_text()
     assert not [word for word in ("async ", "await ", "anyio", "Async", "aclose", "connect()") if word in text]
     assert "generated" in (inspect.getdoc(inspect.getmodule(pulse.Client)) or "").lower()
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import click
 import pytest
 from click.testing import CliRunner
 
-from pulse.errors import HandlerError
+from pulse.config import load_routes
+from pulse.errors import ConfigError, HandlerError
 from pulse.worker import __main__ as program
 from pulse.worker import command
 from pulse.worker.command import worker
+from pulse.worker.options import PoolOptions, PoolTopics
 from pulse.worker.pool import parent
 from pulse.worker.pool.parent import REFUSED
 from pulse.worker.service import REFUSED as HOPELESS
@@ -20,12 +23,34 @@ from pulse.worker.service import REFUSED as HOPELESS
 @pytest.mark.parametrize(("words", "said"), [
     (["--topic", "x" * 201], "1 to 200 characters are allowed"),
     (["--socket", "/nowhere", "--connect", "tls://localhost:1"], "--socket and --connect name two servers"),
+    (["--queue", "mail", "--connect", "tls://localhost:1"], "--connect and --queue name two servers"),
 ])  # fmt: skip
 def test_what_is_refused(words: list[str], said: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "configure_logging", lambda *_: None)
     monkeypatch.setattr(parent, "run_pool", lambda _: 0)
     done = CliRunner().invoke(worker, ["tests.support.apps.worker_app:app", *words])
     assert (done.exit_code, said in done.output) == (2, True)
+
+
+@pytest.mark.parametrize("words", [[], ["--socket", "/nowhere"], ["--topic", "mail"]])
+def test_where_there_are_several_queues_one_is_named(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What handler processes get is decided here, once."""
+    file = tmp_path / "pulse.toml"
+    file.write_text('[queues.mail]\nserver = "tls://mail.example:7420"\n[routes]\n"*" = "mail"\n', "utf-8")
+    monkeypatch.setenv("PULSE_CONFIG", str(file))
+    monkeypatch.setenv("PULSE_CONNECT", "tls://mail.example:7420")
+    monkeypatch.setattr(command, "configure_logging", lambda *_: None)
+    started: list[PoolOptions] = []
+    monkeypatch.setattr(parent, "run_pool", started.append)
+    app = "tests.support.apps.worker_app:app"
+    done = CliRunner().invoke(worker, [app, *words])
+    assert isinstance(done.exception, ConfigError)
+    assert done.exception.message == "the config file has several queues: --queue NAME is needed (mail)"
+    assert (CliRunner().invoke(worker, [app, "--queue", "mail"]).exit_code, len(started)) == (0, 1)
+    assert started[0].topics == PoolTopics(queue="mail", routes=load_routes(file))
+    assert started[0].socket == "tls://mail.example:7420"
 
 
 @pytest.mark.parametrize(("error", "words", "code"), [

@@ -6,17 +6,19 @@ import os
 from collections.abc import AsyncIterator
 
 import anyio
+import msgspec
 import pytest
 
 import pulse
 from pulse.app.outcome import RELEASED, Outcome
 from pulse.protocol import Assignment, Welcome
+from pulse.routes import Queue, Routes
 from pulse.worker import service
 from pulse.worker.execution import stacks
 from pulse.worker.execution.attempt import Attempt
 from pulse.worker.isolation.manager import Cells, ZygoteProcess
 from pulse.worker.isolation.messages import CellEnded, CellRefused, Forked
-from pulse.worker.options import HostOptions, PoolOptions
+from pulse.worker.options import HostOptions, PoolOptions, PoolTopics
 from pulse.worker.service import Service
 from pulse.worker.status_pipe import NoteWriter
 
@@ -171,3 +173,20 @@ def test_what_a_zygote_says_of_a_cell() -> None:
     os.close(pidfds[0])
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(pidfds[1])
+
+
+async def test_its_hello_has_what_its_queue_serves() -> None:
+    """A handler of another queue's topic would be the default topic of jobs here, which nobody serves."""
+    two = pulse.App()
+    for name in ("here", "there"):
+        two.handler(name, topic=name)(lambda: None)
+    routes = Routes({name: Queue(name, f"/{name}") for name in ("here", "there")}, {"here": "here", "there": "there"})
+    pool = PoolOptions(app="x:y", topics=PoolTopics(queue="here", routes=routes))
+    reader, writer = os.pipe()
+    service = Service(msgspec.structs.replace(options(), pool=pool), two, NoteWriter(writer), Log())
+    hello = service._hello()
+    assert (hello["topics"], hello["names"], hello["handlers"]) == (("here",), ["here"], {"here": {"topic": "here"}})
+    for fd in (reader, writer):
+        os.close(fd)
+    service._waker._reader.close()
+    service._waker._writer.close()

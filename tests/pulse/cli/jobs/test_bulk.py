@@ -13,6 +13,7 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
+from pulse.cli import lookup
 from pulse.cli.jobs import bulk, change
 from pulse.client.client import Client
 from pulse.errors import ForbiddenError, PulseError
@@ -42,6 +43,11 @@ class Wearying:
     """A server that changes all that it is asked to, so many times; then it refuses. One job waits there."""
 
     answers: int
+    routes: None = None  # one queue
+
+    def route(self, _topic: object) -> None: ...
+
+    def check_topic(self, _topic: object) -> None: ...
 
     @contextmanager
     def client(self) -> Iterator[Wearying]:
@@ -104,7 +110,8 @@ def test_with_dependents(command: click.Command, monkeypatch: pytest.MonkeyPatch
             asked.append(body)
             return {"done": [*body["ids"], *IDS[5:8]], "refused": []}
 
-    monkeypatch.setattr(bulk, "current_server", lambda: Server(1))
+    for module in (bulk, lookup):
+        monkeypatch.setattr(module, "current_server", lambda: Server(1))
     done = CliRunner().invoke(command, ["--with-dependents", str(UUID(bytes=FEW[0]))])
     assert (done.exit_code, done.output.count("\n")) == (0, 4)
     assert asked == [{"with_dependents": True, "ids": FEW[:1]}]

@@ -67,3 +67,20 @@ async def test_the_supervisor_is_beside_the_dispatcher(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as silent:
         silent.bind(str(tmp_path / "supervisor.sock"))
         assert questions._find_supervisor() == tmp_path / "supervisor.sock"
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("named", [True, False])
+async def test_a_server_elsewhere_has_no_supervisor_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, named: bool
+) -> None:
+    """The one of this machine belongs to another queue; its actors are neither shown nor restarted."""
+    monkeypatch.setenv("PULSE_RUNTIME_DIR", str(tmp_path))
+    (tmp_path / "supervisor.sock").touch()
+    address = "tls://mail.example:7420"
+    if not named:
+        monkeypatch.setenv("PULSE_CONNECT", address)
+    questions = Questions(address if named else None)
+    for asked in (questions.ask_supervisor(), questions.restart("watchdog", behalf="ann")):
+        with pytest.raises(NobodyAnswersError, match=f"on its own machine only: {address} leads to the dispatcher$"):
+            await asked

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from pulse.ui.app import make_app
 from tests.support.commandline.cli_answers import error_group, job, stats
-from tests.support.servers.dashboard import NOW_S, Told, browser
+from tests.support.servers.dashboard import NOW_S, Browser, Told, browser, site_of
 
 pytestmark = pytest.mark.anyio
 JOB = uuid.UUID(int=7)
@@ -66,3 +67,16 @@ async def test_while_nobody_tells_a_page_is_the_last_known_one() -> None:
     assert all(words in got.text for words in ("Everything is paused", "fire", "As it was at 03:33:20 UTC"))
     got = await at.ask("GET", "/jobs")
     assert (got.status, "Running <b>7</b>" in got.text, "Counts are those of " in got.text) == (502, True, True)
+
+
+async def test_the_queue_that_it_is_of() -> None:
+    """With the way to the dashboards of the others; where there is one queue, nothing is said of it."""
+    links = {"mail": "https://mail.example/?a=1&b=2", "<b>": "https://b.example"}
+    site = site_of(Told(supervisor={}, stats={}, status={}), queue="orders", others=links)
+    at = Browser(make_app(site), site)
+    at.enter()
+    text = (await at.ask("GET", "/")).text
+    assert '<span class="pill" title="This queue">orders</span>' in text
+    assert '<a href="https://mail.example/?a=1&amp;b=2" title="The dashboard of another queue">mail</a>' in text
+    assert "&lt;b&gt;</a>" in text
+    assert "queue" not in (await browser(Told(supervisor={}, stats={}, status={})).ask("GET", "/")).text

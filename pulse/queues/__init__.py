@@ -1,0 +1,7 @@
+"""
+Clients of several queues: each submit goes to the queue of its topic.
+
+- async_queues: `AsyncQueues`, for async code
+- parts: which jobs of a submit go to which queue; pure
+- queues: `Queues`, for code without an event loop; generated from `async_queues`
+"""
