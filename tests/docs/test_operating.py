@@ -35,6 +35,7 @@ SPREAD: Final = {  # fields that no call names, since they come as a mapping
     "handler_process_died": ("pid", "signal", "exit_code", "stack"),
     "spare_died": ("pid", "signal", "exit_code", "cause"),
     "template_died": ("pid", "signal", "exit_code", "cause"),
+    "topics_left_out": ("topics", "schedules", "without_route"),
     "schedules_fired": ("held", "skipped", "replaced", "full", "passed", "passed_over"),
 }
 
