@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, cast
 
-from pulse.errors import BadRequestError
+from pulse.errors import BadRequestError, ConfigError
 from pulse.security.schema_name import ALLOWED as SCHEMA_ALLOWED
 from pulse.security.schema_name import DEFAULT, is_allowed
 from pulse.system import addresses
@@ -97,6 +97,11 @@ class Routes:
         if found is None:
             raise BadRequestError(f"there is no queue {name!r:.100}: allowed are {', '.join(self.queues) or 'none'}")
         return found
+
+    def refuse_several(self, needed: str) -> None:
+        """Raise ConfigError if there are queues, where none is named; *needed* says what has to be given."""
+        if self.queues:
+            raise ConfigError(f"the config file has several queues: {needed} ({', '.join(self.queues)})")
 
     def patterns_of(self, name: str) -> list[str]:
         """The patterns of the queue called *name*."""

@@ -18,7 +18,6 @@ from pulse.cli.options import NAME, TOPIC
 from pulse.client.async_client import connect as connect_client
 from pulse.client.discovery import find_servers
 from pulse.common.extras import require
-from pulse.errors import ConfigError
 from pulse.system.directories import CLIENT_SOCKET
 
 if TYPE_CHECKING:
@@ -235,10 +234,9 @@ def _server(socket: Path | None, connect: str | None) -> Path | str | None:
     is_named = connect is not None or socket is not None or bool(os.environ.get("PULSE_CONNECT"))
     if not is_named and settings.runtime_dir is not None:
         socket = settings.runtime_dir / CLIENT_SOCKET
-    elif not is_named and (routes := config.load_routes(needed=False)).queues:
-        raise ConfigError(
-            "the config file has several queues: --socket or --connect is needed, with the server of one of them"
-            f" ({', '.join(routes.queues)})"
+    elif not is_named:
+        config.load_routes(needed=False).refuse_several(
+            "--socket or --connect is needed, with the server of one of them"
         )
     server = connect if connect is not None else socket
     find_servers(server)  # raises if it is no valid address

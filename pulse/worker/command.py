@@ -11,7 +11,6 @@ import click
 from pulse import config
 from pulse.client.discovery import find_servers
 from pulse.common.extras import require
-from pulse.errors import ConfigError
 from pulse.logs import configure_logging
 from pulse.system import directories
 from pulse.system import processes as procs
@@ -102,8 +101,8 @@ def worker(  # noqa: PLR0913, PLR0917 - one parameter per option, as click wants
     routes = config.load_routes(needed=queue is not None)
     if queue is not None:
         connect = routes.named(queue).server
-    elif routes.queues:
-        raise ConfigError(f"the config file has several queues: --queue NAME is needed ({', '.join(routes.queues)})")
+    else:
+        routes.refuse_several("--queue NAME is needed")
     if connect is None and socket is None and settings.runtime_dir is not None and not os.environ.get("PULSE_CONNECT"):
         socket = str(settings.runtime_dir / directories.CLIENT_SOCKET)
     where = connect if connect is not None else absolute_socket(socket)

@@ -83,8 +83,8 @@ def ui(
         server = routes.named(queue).server
     elif socket is None and settings.runtime_dir is not None:
         server = settings.runtime_dir / CLIENT_SOCKET
-    elif socket is None and routes.queues and not os.environ.get("PULSE_CONNECT"):
-        raise ConfigError(f"the config file has several queues: --queue NAME is needed ({', '.join(routes.queues)})")
+    elif socket is None and not os.environ.get("PULSE_CONNECT"):
+        routes.refuse_several("--queue NAME is needed")
     find_servers(server)  # raises if it is no valid address, or the path can never be a socket
     listening, address = bind(wanted)
     if not address.is_local:
