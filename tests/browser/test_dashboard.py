@@ -351,15 +351,22 @@ def test_without_scripts(visit: Visit, client: pulse.Client) -> None:
     page.click("button[value=cancel]")
     later = client.submit("mark", topic="plain")  # behind the page that asks
     page.click("text=Yes, cancel them")
-    until(lambda: {client.get(one).status for one in ids} == {"CANCELED"}, "they are canceled")
-    page.reload()
+    page.wait_for_url("**/tasks/*")  # a reload before that would break the navigation off
+
+    def has_ended() -> bool:
+        page.reload()
+        return page.locator("#undo").count() == 1
+
+    until(has_ended, "the page offers to undo what has been done")
+    assert {client.get(one).status for one in ids} == {"CANCELED"}
     page.click("text=Undo: retry them")
+    page.locator("h1", has_text="Retry").wait_for()
     until(lambda: {client.get(one).status for one in ids} == {"PENDING"}, "that is taken back")
     assert (client.get(later).status, client.get(later).attempts) == ("PENDING", 0)
     actions: Any = client.audit(limit=2)["audit"]
     assert {(one["action"], one["behalf"]) for one in actions} == {("jobs.cancel", USER), ("jobs.retry", USER)}
     page.click("button[title^=Light]")
-    assert page.locator("html").get_attribute("data-theme") == "dark"
+    page.locator("html[data-theme=dark]").wait_for()
 
 
 def test_what_is_hostile_is_text(visit: Visit, client: pulse.Client, picture: Picture) -> None:
