@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -123,3 +124,6 @@ def test_the_autoscaler_asks_for_a_metric_that_there_is() -> None:
     spec = FOUND["HorizontalPodAutoscaler"]["spec"]
     assert spec["metrics"][0]["pods"]["metric"]["name"] in {one.name for one in METRICS}
     assert spec["scaleTargetRef"]["name"] == FOUND["Deployment"]["metadata"]["name"]
+    queries = re.findall(r"query: (.+), threshold", (DOCS / "kubernetes.md").read_text("utf-8"))
+    assert len(queries) == 2
+    assert {name for query in queries for name in re.findall(r"pulse_\w+", query)} <= {one.name for one in METRICS}
