@@ -105,11 +105,16 @@ def _told(what: str, seen: Seen) -> list[Sample]:
             if count >= SHOWN * seen.samples:
                 yield one, 100 * count / seen.samples
 
-    told = [Sample(f"{what}: cores idle", 100 * seen.idle, "%")]
+    cores = os.cpu_count() or 1
+    unwanted = sum(count * max(cores - len(names), 0) for names, count in seen.together.items())
+    told = [
+        Sample(f"{what}: cores idle", 100 * seen.idle, "%"),
+        Sample(f"{what}: cores that nobody wants", 100 * unwanted / (cores * max(seen.samples, 1)), "%"),
+    ]
     told += [Sample(f"{what}: {name} works", percent, "%") for name, percent in often(seen.working)]
     told += [Sample(f"{what}: {name} waits for the disk", percent, "%") for name, percent in often(seen.on_disk)]
     for names, percent in often(seen.together):
-        if len(names) < (os.cpu_count() or 1):
+        if len(names) < cores:
             who = f"only {' and '.join(names)}" if names else "nobody"
             told.append(Sample(f"{what}: {who} works", percent, "%"))
     return told
