@@ -34,7 +34,7 @@ from pulse.security.schema_name import is_allowed as is_schema
 from pulse.system import addresses
 from pulse.system.directories import MAX_SOCKET_PATH_BYTES
 
-__all__ = ["Settings", "dump", "keeps", "load", "load_routes", "redact_dsn", "restore", "secrets_in"]
+__all__ = ["Settings", "dump", "keeps", "load", "load_routes", "load_with_routes", "redact_dsn", "restore", "secrets_in"]
 
 DEFAULT_FILE: Final = "pulse.toml"
 MIN_BEATS_PER_LEASE: Final = 3  # a lease outlives two lost beats and a slow commit
@@ -181,10 +181,22 @@ def load(
     Raises:
         ConfigError: Something is not allowed; one line for each problem.
     """
+    return load_with_routes(env, file, overrides)[0]
+
+
+def load_with_routes(
+    env: Mapping[str, str],
+    file: Path | None = None,
+    overrides: Mapping[str, object] | None = None,
+    *,
+    needed: bool = False,
+) -> tuple[Settings, Routes]:
+    """The settings as of ``load``, and the queues that are in the same file, as of ``load_routes``; read once."""
     path, problems = _find_file(env, file)
     given: dict[str, _SettingInput] = {}
+    routes = Routes({}, {})
     if path is not None:
-        given, file_problems = _read_file(path)
+        given, routes, file_problems = _read_file(path)
         problems += file_problems
     given |= _from_env(env) | _from_options(overrides or {})
     values: dict[str, object] = {} if path is None else {"config": path}
@@ -199,9 +211,11 @@ def load(
     settings = msgspec.convert(values, Settings)
     is_sound = {name for name in _SETTABLE if name in values or name not in given}
     problems += _relations(settings, given, is_sound)
+    if needed and not (problems or routes.queues):
+        problems.append(_without_queues(path))
     if problems:
         raise ConfigError("\n".join(problems))
-    return settings
+    return settings, routes
 
 
 def load_routes(
@@ -224,7 +238,7 @@ def load_routes(
         table, problems = _read_table(path)
     routes, wrong = parse(table, path or Path())
     if needed and not (problems or wrong or routes.queues):
-        wrong = [f"{path or f'{DEFAULT_FILE} here'} has no queues: [queues.NAME] with a server is needed for each"]
+        wrong = [_without_queues(path)]
     if problems or wrong:
         raise ConfigError("\n".join(problems + wrong))
     return routes
@@ -232,7 +246,7 @@ def load_routes(
 
 def secrets_in(path: Path) -> list[str]:
     """The secret settings in the config file at *path*."""
-    given, _ = _read_file(path)
+    given, _, _ = _read_file(path)
     return [name for name, one in given.items() if _harmless(name, one.value) != one.value]
 
 
@@ -267,12 +281,17 @@ def _find_file(env: Mapping[str, str], option: Path | None, name: str = "--confi
     return None, [f"{label} is {_shown(str(named))}: the path of a file that exists is allowed"]
 
 
-def _read_file(path: Path) -> tuple[dict[str, _SettingInput], list[str]]:
+def _without_queues(path: Path | None) -> str:
+    return f"{path or f'{DEFAULT_FILE} here'} has no queues: [queues.NAME] with a server is needed for each"
+
+
+def _read_file(path: Path) -> tuple[dict[str, _SettingInput], Routes, list[str]]:
     table, problems = _read_table(path)
     known = {key: value for key, value in table.items() if key in _SETTABLE}
     problems += [_unknown(key, path) for key in table if key not in {*_SETTABLE, *TABLES}]
-    problems += parse(table, path)[1]
-    return {key: _SettingInput(value, f"{key} in {path}", path.parent) for key, value in known.items()}, problems
+    routes, wrong = parse(table, path)
+    given = {key: _SettingInput(value, f"{key} in {path}", path.parent) for key, value in known.items()}
+    return given, routes, problems + wrong
 
 
 def _read_table(path: Path) -> tuple[dict[str, object], list[str]]:
