@@ -34,7 +34,17 @@ from pulse.security.schema_name import is_allowed as is_schema
 from pulse.system import addresses
 from pulse.system.directories import MAX_SOCKET_PATH_BYTES
 
-__all__ = ["Settings", "dump", "keeps", "load", "load_routes", "load_with_routes", "redact_dsn", "restore", "secrets_in"]
+__all__ = [
+    "Settings",
+    "dump",
+    "keeps",
+    "load",
+    "load_routes",
+    "load_with_routes",
+    "redact_dsn",
+    "restore",
+    "secrets_in",
+]
 
 DEFAULT_FILE: Final = "pulse.toml"
 MIN_BEATS_PER_LEASE: Final = 3  # a lease outlives two lost beats and a slow commit

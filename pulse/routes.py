@@ -82,9 +82,7 @@ class Routes:
         for pattern in (topic, *beginnings):  # not each route: there may be thousands, and as many jobs in a submit
             if pattern in self.patterns:
                 return self.queues[self.patterns[pattern]]
-        raise BadRequestError(
-            f"topic {topic!r:.100} has no route: allowed are {_listed(self.patterns)}"
-        )
+        raise BadRequestError(f"topic {topic!r:.100} has no route: allowed are {_listed(self.patterns)}")
 
     def named(self, name: str) -> Queue:
         """
@@ -120,6 +118,10 @@ class Routes:
         """Raise ConfigError if there are queues, where none is named; *needed* says what has to be given."""
         if self.queues:
             raise ConfigError(f"the config file has several queues: {needed} ({', '.join(self.queues)})")
+
+    def dashboards_beside(self, name: str | None) -> dict[str, str]:
+        """The addresses of the dashboards of all queues but the one called *name*, by queue."""
+        return {one.name: one.dashboard for one in self.queues.values() if one.dashboard and one.name != name}
 
     def shown_of(self, name: str) -> str:
         """The patterns of the queue called *name*, for a message."""

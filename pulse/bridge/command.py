@@ -17,7 +17,7 @@ from pulse.cli.lazy import CONTEXT, CommandGroup, examples
 from pulse.cli.options import NAME, TOPIC
 from pulse.client.async_client import connect as connect_client
 from pulse.common.extras import require
-from pulse.queues.choice import chosen_server, refuse_two
+from pulse.queues.server_option import chosen_server, refuse_two
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable

@@ -35,7 +35,7 @@ COMMANDS: Final = {
 
 def _connect_later(socket: Path | None, connect: str | None, queue: str | None, timeout: float) -> None:
     from pulse.cli.server import ServerHandle
-    from pulse.queues.choice import refuse_two
+    from pulse.queues.server_option import refuse_two
 
     refuse_two({"--socket": socket, "--connect": connect, "--queue": queue})
     server = ServerHandle(socket, timeout, connect)

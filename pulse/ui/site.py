@@ -51,8 +51,7 @@ class SiteOptions:
     @property
     def others(self) -> Mapping[str, str]:
         """The addresses of the dashboards of other queues, by queue."""
-        there = self.routes.queues.values()
-        return {one.name: one.dashboard for one in there if one.dashboard and one.name != self.queue}
+        return self.routes.dashboards_beside(self.queue)
 
     def check_topic(self, body: Mapping[str, object]) -> None:
         """

@@ -11,7 +11,7 @@ import click
 from pulse import config
 from pulse.common.extras import require
 from pulse.logs import configure_logging
-from pulse.queues.choice import chosen_server, refuse_two
+from pulse.queues.server_option import chosen_server, refuse_two
 from pulse.system import processes as procs
 from pulse.system.log_forward import LEVELS
 from pulse.worker.app_name import check_app_name

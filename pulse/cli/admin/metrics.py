@@ -38,7 +38,7 @@ def metrics(listen: str | None, socket: Path | None, topics: int, parent_pid: in
     """
     from pulse import config
     from pulse.logs import configure_logging
-    from pulse.queues.choice import chosen_server
+    from pulse.queues.server_option import chosen_server
     from pulse.system import processes
 
     if parent_pid is not None:

@@ -13,7 +13,7 @@ from pulse.cli.lazy import examples
 from pulse.common.extras import require
 from pulse.errors import ConfigError
 from pulse.logs import configure_logging
-from pulse.queues.choice import chosen_server, refuse_two
+from pulse.queues.server_option import chosen_server, refuse_two
 from pulse.security.credentials import Credentials, parse_users
 
 if TYPE_CHECKING:

@@ -75,6 +75,15 @@ def _samples(text: str) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
     return found
 
 
+def test_a_server_elsewhere_has_no_supervisor_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one of this machine would tell of another queue."""
+    monkeypatch.setenv("PULSE_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.delenv("PULSE_CONNECT", raising=False)
+    assert [str(one) for one in MetricsSource(None, 1)._supervisors()] == [f"{tmp_path}/supervisor.sock"]
+    monkeypatch.setenv("PULSE_CONNECT", "tls://mail.example:7420")
+    assert MetricsSource(None, 1)._supervisors() == []
+
+
 FULL: Final = MetricsSnapshot(read(Stats, _stats(["a", "b"])), STATUS)
 
 

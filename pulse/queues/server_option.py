@@ -1,4 +1,4 @@
-"""Which server a command works for: the one that its options name, or that of a queue in the config file."""
+"""Which server a command works for: the one that an option names, or the server of a queue in the config file."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def chosen_server(
         routes: The queues in its config file.
         named: The socket or address that an option names.
         queue: Or the queue.
-        needed: What is to be given where the file has several queues, and nothing names a server.
+        needed: What a person must give where the file has several queues, and nothing names a server.
 
     Raises:
         BadRequestError: There is no such queue.
