@@ -195,11 +195,7 @@ def load(
 
 
 def load_with_routes(
-    env: Mapping[str, str],
-    file: Path | None = None,
-    overrides: Mapping[str, object] | None = None,
-    *,
-    needed: bool = False,
+    env: Mapping[str, str], file: Path | None = None, overrides: Mapping[str, object] | None = None
 ) -> tuple[Settings, Routes]:
     """The settings as of ``load``, and the queues that are in the same file, as of ``load_routes``; read once."""
     path, problems = _find_file(env, file)
@@ -221,8 +217,6 @@ def load_with_routes(
     settings = msgspec.convert(values, Settings)
     is_sound = {name for name in _SETTABLE if name in values or name not in given}
     problems += _relations(settings, given, is_sound)
-    if needed and not (problems or routes.queues):
-        problems.append(_without_queues(path))
     if problems:
         raise ConfigError("\n".join(problems))
     return settings, routes
@@ -248,7 +242,7 @@ def load_routes(
         table, problems = _read_table(path)
     routes, wrong = parse(table, path or Path())
     if needed and not (problems or wrong or routes.queues):
-        wrong = [_without_queues(path)]
+        wrong = [f"{path or f'{DEFAULT_FILE} here'} has no queues: [queues.NAME] with a server is needed for each"]
     if problems or wrong:
         raise ConfigError("\n".join(problems + wrong))
     return routes
@@ -289,10 +283,6 @@ def _find_file(env: Mapping[str, str], option: Path | None, name: str = "--confi
     if named.is_file():
         return named.absolute(), []
     return None, [f"{label} is {_shown(str(named))}: the path of a file that exists is allowed"]
-
-
-def _without_queues(path: Path | None) -> str:
-    return f"{path or f'{DEFAULT_FILE} here'} has no queues: [queues.NAME] with a server is needed for each"
 
 
 def _read_file(path: Path) -> tuple[dict[str, _SettingInput], Routes, list[str]]:

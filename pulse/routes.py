@@ -93,7 +93,8 @@ class Routes:
         """
         found = self.queues.get(name)
         if found is None:
-            raise BadRequestError(f"there is no queue {name!r:.100}: allowed are {', '.join(self.queues) or 'none'}")
+            allowed = ", ".join(self.queues) or "those that the config file has in [queues], and it has none"
+            raise BadRequestError(f"there is no queue {name!r:.100}: allowed are {allowed}")
         return found
 
     def at(self, server: str) -> Queue | None:

@@ -94,7 +94,7 @@ def worker(  # noqa: PLR0913, PLR0917 - one parameter per option, as click wants
     preload = 0 if no_preload else None
     sizes = {"processes": processes, "concurrency": concurrency, "spares": spares, "preload": preload}
     given = {**sizes, **settings_given}
-    settings, routes = config.load_with_routes(os.environ, overrides=given, needed=queue is not None)
+    settings, routes = config.load_with_routes(os.environ, overrides=given)
     configure_logging(settings.log_level, settings.log_format)
     if queue is None:
         routes.refuse_several(_NEEDED)

@@ -143,7 +143,19 @@ def test_what_is_wrong(tmp_path: Path, text: str, said: str) -> None:
 @pytest.mark.parametrize(
     "server",
     [
-        *("http://a:1", "tls://a", "tls://a:0", "unix://", "tls://", "a\\u0000b", "unix:///a://b", "a:1", "tls://@a:1", "a@b", "a=b"),
+        *(
+            "http://a:1",
+            "tls://a",
+            "tls://a:0",
+            "unix://",
+            "tls://",
+            "a\\u0000b",
+            "unix:///a://b",
+            "a:1",
+            "tls://@a:1",
+            "a@b",
+            "a=b",
+        ),
         *(
             "tcp://u:s3cret@a:1",
             "tls://u:s3cret@ret",

@@ -70,7 +70,7 @@ def ui(
     from pulse.ui.site import Site, SiteOptions
 
     refuse_two({"--socket": socket, "--queue": queue})
-    settings, routes = config.load_with_routes(os.environ, needed=queue is not None)
+    settings, routes = config.load_with_routes(os.environ)
     configure_logging(settings.log_level, settings.log_format)
     users = None if settings.auth_users is None else parse_users(settings.auth_users)
     wanted = parse_listen(listen or settings.ui_listen or DEFAULT)

@@ -72,7 +72,9 @@ def test_what_is_not_named_here_is_the_server_of_a_queue(tmp_path: Path, monkeyp
     monkeypatch.chdir(tmp_path)
     for name in ("PULSE_CONFIG", "PULSE_RUNTIME_DIR", "PULSE_CONNECT"):
         monkeypatch.delenv(name, raising=False)
-    queues = '[queues.a]\nserver = "/run/a/pulse.sock"\n[queues.b]\nserver = "tls://u@b:1"\n[routes]\na = "a"\nb = "b"\n'
+    queues = (
+        '[queues.a]\nserver = "/run/a/pulse.sock"\n[queues.b]\nserver = "tls://u@b:1"\n[routes]\na = "a"\nb = "b"\n'
+    )
     file = tmp_path / "pulse.toml"
     file.write_text(queues, "utf-8")
     for name, value, own, other in (

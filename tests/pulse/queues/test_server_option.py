@@ -22,7 +22,9 @@ def without_environment(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
-def chosen(routes: Routes, named: str | Path | None = None, queue: str | None = None, **more: Path) -> str | Path | None:
+def chosen(
+    routes: Routes, named: str | Path | None = None, queue: str | None = None, **more: Path
+) -> str | Path | None:
     return chosen_server(Settings(**more), routes, named, queue=queue, needed="--queue NAME is needed")
 
 
@@ -46,6 +48,8 @@ def test_of_several_queues_one_is_named() -> None:
         chosen(SHOP)
     with pytest.raises(BadRequestError, match=r"^there is no queue 'post': allowed are mail$"):
         chosen(SHOP, queue="post")
+    with pytest.raises(BadRequestError, match=r"'mail': allowed are those that the config file has in \[queues\], and"):
+        chosen(ONE, queue="mail")
 
 
 @pytest.mark.parametrize(("named", "error"), [("tls://a", ConfigError), ("/", PathError)])
