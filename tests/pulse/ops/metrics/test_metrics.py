@@ -80,7 +80,7 @@ def test_a_server_elsewhere_has_no_supervisor_here(tmp_path: Path, monkeypatch: 
     """The one of this machine would tell of another queue."""
     monkeypatch.setenv("PULSE_RUNTIME_DIR", str(tmp_path))
     monkeypatch.delenv("PULSE_CONNECT", raising=False)
-    assert [str(one) for one in MetricsSource(None, 1)._supervisors()] == [f"{tmp_path}/supervisor.sock"]
+    assert str(MetricsSource(None, 1)._supervisors()[0]) == f"{tmp_path}/supervisor.sock"
     monkeypatch.setenv("PULSE_CONNECT", "tls://mail.example:7420")
     assert MetricsSource(None, 1)._supervisors() == []
 
