@@ -221,7 +221,7 @@ class TestCommand:
         assert re.fullmatch(r"pulse-supervisor: PULSE_LEASE_S is 'soon': .*\n", done.stderr)
 
     def test_a_pool_of_which_queue_is_one_line_and_exit_1(self) -> None:
-        """Before anything is started: a service manager would be told that it is ready, again and again."""
+        """Before anything is started: it would say that it is ready, and end, again and again."""
         with short_directory() as place:
             (place / "pulse.toml").write_text('[queues.mail]\nserver = "mail.sock"\n', "utf-8")
             done = command("--app", "shop:app", "--runtime-dir", str(place / "run"), cwd=place)

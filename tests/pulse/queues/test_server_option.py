@@ -23,9 +23,10 @@ def without_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def chosen(
-    routes: Routes, named: str | Path | None = None, queue: str | None = None, **more: Path
+    routes: Routes, named: str | None = None, queue: str | None = None, runtime_dir: Path | None = None
 ) -> str | Path | None:
-    return chosen_server(Settings(**more), routes, named, queue=queue, needed="--queue NAME is needed")
+    settings = Settings(runtime_dir=runtime_dir)
+    return chosen_server(settings, routes, named, queue=queue, needed="--queue NAME is needed")
 
 
 def test_what_is_named_counts() -> None:
