@@ -226,10 +226,11 @@ class TestCommand:
             (place / "pulse.toml").write_text('[queues.mail]\nserver = "mail.sock"\n', "utf-8")
             done = command("--app", "shop:app", "--runtime-dir", str(place / "run"), cwd=place)
             assert not (place / "run").exists()
-        assert (done.returncode, done.stdout, done.stderr) == (
-            1, "", "pulse-supervisor: the config file has several queues: app is not allowed, since pulse worker"
-            " --queue NAME runs a pool for each of them (mail)\n",
-        )  # fmt: skip
+        assert (done.returncode, done.stdout) == (1, "")
+        assert done.stderr == (
+            "pulse-supervisor: the config file has several queues: app is not allowed, since pulse worker --queue NAME"
+            " runs a pool for each of them (mail)\n"
+        )
 
     def test_a_directory_that_cannot_be_made_is_one_line_and_exit_1(self) -> None:
         with short_directory() as place:
