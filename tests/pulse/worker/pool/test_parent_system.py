@@ -60,11 +60,11 @@ def test_a_handler_that_writes_into_the_notes(tmp_path: Path) -> None:
         "    except OSError:\n"
         "        return False\n"
         "    return file.startswith('pipe:') and flags & os.O_NONBLOCK and flags & os.O_ACCMODE == os.O_WRONLY\n"
+        "(NOTES,) = filter(is_notes, map(int, os.listdir('/proc/self/fd')))\n"
         "app = pulse.App()\n"
         "@app.handler('scribble')\n"
         "async def scribble(junk: str) -> int:\n"
-        "    (notes,) = filter(is_notes, map(int, os.listdir('/proc/self/fd')))\n"
-        "    return os.write(notes, junk.encode('latin-1'))\n"
+        "    return os.write(NOTES, junk.encode('latin-1'))\n"
     )
     for junk in ("?\0\0\0\0", "S\xff\xff\xff\xff"):
         with FakeServer() as server, worker(server, "--processes", "2", app="scribbling:app", cwd=tmp_path) as pool:
