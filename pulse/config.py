@@ -34,7 +34,17 @@ from pulse.security.schema_name import is_allowed as is_schema
 from pulse.system import addresses
 from pulse.system.directories import MAX_SOCKET_PATH_BYTES
 
-__all__ = ["Settings", "dump", "keeps", "load", "load_routes", "redact_dsn", "restore", "secrets_in"]
+__all__ = [
+    "Settings",
+    "dump",
+    "keeps",
+    "load",
+    "load_routes",
+    "load_with_routes",
+    "redact_dsn",
+    "restore",
+    "secrets_in",
+]
 
 DEFAULT_FILE: Final = "pulse.toml"
 MIN_BEATS_PER_LEASE: Final = 3  # a lease outlives two lost beats and a slow commit
@@ -181,10 +191,18 @@ def load(
     Raises:
         ConfigError: Something is not allowed; one line for each problem.
     """
+    return load_with_routes(env, file, overrides)[0]
+
+
+def load_with_routes(
+    env: Mapping[str, str], file: Path | None = None, overrides: Mapping[str, object] | None = None
+) -> tuple[Settings, Routes]:
+    """The settings as of ``load``, and the queues that are in the same file, as of ``load_routes``; read once."""
     path, problems = _find_file(env, file)
     given: dict[str, _SettingInput] = {}
+    routes = Routes({}, {})
     if path is not None:
-        given, file_problems = _read_file(path)
+        given, routes, file_problems = _read_file(path)
         problems += file_problems
     given |= _from_env(env) | _from_options(overrides or {})
     values: dict[str, object] = {} if path is None else {"config": path}
@@ -201,7 +219,7 @@ def load(
     problems += _relations(settings, given, is_sound)
     if problems:
         raise ConfigError("\n".join(problems))
-    return settings
+    return settings, routes
 
 
 def load_routes(
@@ -232,7 +250,7 @@ def load_routes(
 
 def secrets_in(path: Path) -> list[str]:
     """The secret settings in the config file at *path*."""
-    given, _ = _read_file(path)
+    given, _, _ = _read_file(path)
     return [name for name, one in given.items() if _harmless(name, one.value) != one.value]
 
 
@@ -267,12 +285,13 @@ def _find_file(env: Mapping[str, str], option: Path | None, name: str = "--confi
     return None, [f"{label} is {_shown(str(named))}: the path of a file that exists is allowed"]
 
 
-def _read_file(path: Path) -> tuple[dict[str, _SettingInput], list[str]]:
+def _read_file(path: Path) -> tuple[dict[str, _SettingInput], Routes, list[str]]:
     table, problems = _read_table(path)
     known = {key: value for key, value in table.items() if key in _SETTABLE}
     problems += [_unknown(key, path) for key in table if key not in {*_SETTABLE, *TABLES}]
-    problems += parse(table, path)[1]
-    return {key: _SettingInput(value, f"{key} in {path}", path.parent) for key, value in known.items()}, problems
+    routes, wrong = parse(table, path)
+    given = {key: _SettingInput(value, f"{key} in {path}", path.parent) for key, value in known.items()}
+    return given, routes, problems + wrong
 
 
 def _read_table(path: Path) -> tuple[dict[str, object], list[str]]:

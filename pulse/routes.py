@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, cast
 
+from pulse.common.text import cut
 from pulse.errors import BadRequestError, ConfigError
 from pulse.security.schema_name import ALLOWED as SCHEMA_ALLOWED
 from pulse.security.schema_name import DEFAULT, is_allowed
@@ -27,6 +28,7 @@ _KEYS: Final = ("server", "schema", "dashboard")
 _REST: Final = "*"
 _LONGEST: Final = 200  # characters of a topic
 _SHOWN: Final = 80  # characters of a wrong value in a message
+_LIST: Final = 1000  # characters of all patterns in a message: there may be thousands
 _SCHEMES: Final = ("tls", "tcp")
 _MAY_HIDE: Final = re.compile("[@:=]")  # beside them passwords are written
 _DASHBOARD: Final = re.compile(r"https?://[^\s@/?#]+(/[^\s@]*)?")
@@ -76,15 +78,11 @@ class Routes:
         Example:
             ``pulse.sql.submit(connection, resize, args, schema=routes.of("images").schema)``
         """
-        exact = self.patterns.get(topic)
-        if exact is not None:
-            return self.queues[exact]
-        fits = [one for one in self.patterns if one.endswith(_REST) and topic.startswith(one[:-1])]
-        if not fits:
-            raise BadRequestError(
-                f"topic {topic!r:.100} has no route: allowed are {', '.join(self.patterns) or 'none'}"
-            )
-        return self.queues[self.patterns[max(fits, key=len)]]
+        beginnings = (topic[:end] + _REST for end in range(min(len(topic), _LONGEST), -1, -1))
+        for pattern in (topic, *beginnings):  # not each route: there may be thousands, and as many jobs in a submit
+            if pattern in self.patterns:
+                return self.queues[self.patterns[pattern]]
+        raise BadRequestError(f"topic {topic!r:.100} has no route: allowed are {_listed(self.patterns)}")
 
     def named(self, name: str) -> Queue:
         """
@@ -95,13 +93,40 @@ class Routes:
         """
         found = self.queues.get(name)
         if found is None:
-            raise BadRequestError(f"there is no queue {name!r:.100}: allowed are {', '.join(self.queues) or 'none'}")
+            allowed = ", ".join(self.queues) or "those that the config file has in [queues], and it has none"
+            raise BadRequestError(f"there is no queue {name!r:.100}: allowed are {allowed}")
         return found
+
+    def at(self, server: str) -> Queue | None:
+        """The queue that has this server, however it is written."""
+        place = _place(server)
+        return next((one for one in self.queues.values() if _place(one.server) == place), None)
+
+    def check(self, topic: str, queue: str) -> None:
+        """
+        Check a topic that jobs of the queue called *queue* are to get: in another one nobody would serve it.
+
+        Raises:
+            BadRequestError: It has no route, or belongs to another queue.
+        """
+        found = self.of(topic)
+        if found.name != queue:
+            raise BadRequestError(
+                f"topic {topic!r:.100} belongs to queue {found.name}: a topic of queue {queue} is allowed"
+            )
 
     def refuse_several(self, needed: str) -> None:
         """Raise ConfigError if there are queues, where none is named; *needed* says what has to be given."""
         if self.queues:
             raise ConfigError(f"the config file has several queues: {needed} ({', '.join(self.queues)})")
+
+    def dashboards_beside(self, name: str | None) -> dict[str, str]:
+        """The addresses of the dashboards of all queues but the one called *name*, by queue."""
+        return {one.name: one.dashboard for one in self.queues.values() if one.dashboard and one.name != name}
+
+    def shown_of(self, name: str) -> str:
+        """The patterns of the queue called *name*, for a message."""
+        return _listed(self.patterns_of(name))
 
     def patterns_of(self, name: str) -> list[str]:
         """The patterns of the queue called *name*."""
@@ -181,6 +206,8 @@ def _place(server: str) -> tuple[str, int] | None:
     scheme, separator, rest = server.partition("://")
     if not separator or scheme == "unix":
         path = rest if separator else server
+        if "://" in path:  # which would be an address to a client
+            return None
         is_plain = path.startswith(("/", ".")) or not (set("@=") & set(path) or addresses.split(path))
         return (os.path.normpath(path), 0) if path and "\0" not in path and (separator or is_plain) else None
     user, at, place = rest.rpartition("@")
@@ -188,6 +215,10 @@ def _place(server: str) -> tuple[str, int] | None:
     if scheme not in _SCHEMES or where is None or where[1] == 0 or ":" in user or (at and not user):
         return None
     return where[0].lower(), where[1]
+
+
+def _listed(patterns: Iterable[str]) -> str:
+    return cut(", ".join(patterns) or "none", _LIST)
 
 
 def _table(tables: Mapping[str, object], name: str, path: Path, problems: list[str]) -> Mapping[str, object]:

@@ -16,9 +16,8 @@ from pulse.bridge.jobs import BridgeOptions
 from pulse.cli.lazy import CONTEXT, CommandGroup, examples
 from pulse.cli.options import NAME, TOPIC
 from pulse.client.async_client import connect as connect_client
-from pulse.client.discovery import find_servers
 from pulse.common.extras import require
-from pulse.system.directories import CLIENT_SOCKET
+from pulse.queues.server_option import chosen_server, refuse_two
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
@@ -226,21 +225,12 @@ def _server(socket: Path | None, connect: str | None) -> Path | str | None:
     from pulse import config
     from pulse.logs import configure_logging
 
-    settings = config.load(os.environ)
+    refuse_two({"--socket": socket, "--connect": connect})
+    settings, routes = config.load_with_routes(os.environ)
     configure_logging(settings.log_level, settings.log_format)
     logging.captureWarnings(capture=True)  # that no worker has the handler
-    if socket is not None and connect is not None:
-        raise click.UsageError("--socket and --connect name two servers: one is allowed")
-    is_named = connect is not None or socket is not None or bool(os.environ.get("PULSE_CONNECT"))
-    if not is_named and settings.runtime_dir is not None:
-        socket = settings.runtime_dir / CLIENT_SOCKET
-    elif not is_named:
-        config.load_routes(needed=False).refuse_several(
-            "--socket or --connect is needed, with the server of one of them"
-        )
-    server = connect if connect is not None else socket
-    find_servers(server)  # raises if it is no valid address
-    return server
+    needed = "--socket or --connect is needed, with the server of one of them"
+    return chosen_server(settings, routes, connect if connect is not None else socket, needed=needed)
 
 
 async def _run(options: NatsOptions, jobs: BridgeOptions, server: Path | str | None) -> None:

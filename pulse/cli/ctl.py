@@ -35,11 +35,9 @@ COMMANDS: Final = {
 
 def _connect_later(socket: Path | None, connect: str | None, queue: str | None, timeout: float) -> None:
     from pulse.cli.server import ServerHandle
+    from pulse.queues.server_option import refuse_two
 
-    given = {"--socket": socket, "--connect": connect, "--queue": queue}
-    named = [name for name, value in given.items() if value is not None]
-    if len(named) > 1:
-        raise click.UsageError(f"{' and '.join(named[:2])} name two servers: one is allowed")
+    refuse_two({"--socket": socket, "--connect": connect, "--queue": queue})
     server = ServerHandle(socket, timeout, connect)
     if queue is not None:
         from pulse.config import load_routes

@@ -6,7 +6,6 @@ import functools
 import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -20,10 +19,11 @@ from pulse.client.discovery import (
     UnansweredError,
     find_servers,
     nobody_answers,
+    supervisors_beside,
     why_not,
 )
-from pulse.errors import BadRequestError, ConfigError, NobodyAnswersError, PulseError
-from pulse.system.directories import CLIENT_SOCKET, SUPERVISOR_SOCKET
+from pulse.errors import ConfigError, NobodyAnswersError, PulseError
+from pulse.system.directories import CLIENT_SOCKET
 
 if TYPE_CHECKING:
     from pulse.config import Settings
@@ -98,50 +98,40 @@ class ServerHandle:
             NobodyAnswersError: No answer in time; the message lists where was looked.
             RefusedError: The supervisor says no.
         """
-        remote = self.elsewhere()
-        if remote is not None:
-            raise NobodyAnswersError(
-                f"{kind} is asked of the supervisor, on its own machine: {remote} leads to jobs only"
-            )
         deadline_s = time.monotonic() + (self.timeout_s if timeout_s is None else timeout_s)
         refusals: list[Refusal] = []
-        for target in self._supervisor_targets():
+        for target in supervisors_beside(self._servers):
             client = _client_at(target, deadline_s, refusals)
             if client is not None:
                 with client:
                     return client.request(kind, body)
         raise nobody_answers(refusals)
 
-    def _supervisor_targets(self) -> list[LocalSocket]:
-        beside = [one for one in self._servers if isinstance(one, LocalSocket)]
-        return [replace(one, path=one.path.with_name(SUPERVISOR_SOCKET)) for one in beside]
-
     @functools.cached_property
     def _servers(self) -> Sequence[LocalSocket | Remote]:
         return find_servers(self._place())
 
     @functools.cached_property
-    def _settings(self) -> Settings | None:
-        """The settings, if there is a config file; what the environment says, clients read themselves."""
+    def _configured(self) -> tuple[Settings, Routes] | None:
+        """The settings and queues, if there is a config file; what the environment says, clients read themselves."""
         if not os.environ.get("PULSE_CONFIG") and not Path("pulse.toml").is_file():
             return None
-        from pulse.config import load
+        from pulse.config import load_with_routes
 
-        return load(os.environ)
+        return load_with_routes(os.environ)
 
-    @functools.cached_property
+    @property
+    def _settings(self) -> Settings | None:
+        return None if self._configured is None else self._configured[0]
+
+    @property
     def routes(self) -> Routes | None:
         """The queues of the config file, if it has any, and nobody has named a server but by its queue."""
         if self._named is not None or self._address is not None:
             return None
         if self.queue is None and any(os.environ.get(name) for name in _TOLD):
             return None
-        if self._settings is None:
-            return None
-        from pulse.config import load_routes
-
-        found = load_routes(needed=False)
-        return found if found.queues else None
+        return self._configured[1] if self._configured is not None and self._configured[1].queues else None
 
     def route(self, topic: object) -> None:
         """
@@ -159,16 +149,19 @@ class ServerHandle:
         """
         Check a topic that jobs are to get.
 
+        What the environment or the file names is the server of a queue, too: a pool tells its handlers of its own, and
+        what they submit is not meant for it therefore. Only this command line may go against the routes.
+
         Raises:
             BadRequestError: It belongs to another queue than the one that is asked.
         """
-        if self.routes is None or self.queue is None or topic is None:
+        if topic is None or self._named is not None or self._address is not None or self._configured is None:
             return
-        found = self.routes.of(topic)
-        if found != self.queue:
-            raise BadRequestError(
-                f"topic {topic!r:.100} belongs to queue {found.name}: a topic of queue {self.queue.name} is allowed"
-            )
+        _, routes = self._configured
+        if routes.queues:
+            asked = self.queue or routes.at(str(find_servers(self._place())[0]))
+            if asked is not None:
+                routes.check(topic, asked.name)
 
     def turn_to(self, queue: Queue) -> None:
         """Ask *queue* from now on."""

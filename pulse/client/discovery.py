@@ -40,6 +40,7 @@ __all__ = [
     "nobody_answers",
     "parse_address",
     "patience",
+    "supervisors_beside",
     "why_not",
 ]
 
@@ -264,6 +265,21 @@ def find_targets(
     own = env.get("PULSE_RUNTIME_DIR")
     named = Path(own).absolute() if own else None
     return [LocalSocket(path / name, named=path == named) for path in directories.client_candidates(env)]
+
+
+def supervisors_beside(servers: Sequence[Server]) -> list[LocalSocket]:
+    """
+    The sockets of the supervisors of *servers*, each beside the one of its dispatcher.
+
+    Raises:
+        NobodyAnswersError: A server is on another machine: a supervisor of this one is that of another queue.
+    """
+    beside: list[LocalSocket] = []
+    for server in servers:
+        if isinstance(server, Remote):
+            raise NobodyAnswersError(f"the supervisor is asked on its own machine only: {server} leads to jobs")
+        beside.append(replace(server, path=server.path.with_name(directories.SUPERVISOR_SOCKET)))
+    return beside
 
 
 def why_not(target: Server) -> str | None:

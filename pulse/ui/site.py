@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from pulse.routes import Routes
 from pulse.security.credentials import Credentials
 from pulse.security.password_login import Logins
 from pulse.ui.auth.address import ListenAddress
@@ -37,7 +38,7 @@ class SiteOptions:
         credentials: The users that log in; None: by the link that is printed.
         read_only: Nothing can be changed.
         queue: The queue that it is of, where the config file has several.
-        others: The addresses of the dashboards of the others, by queue.
+        routes: The queues, and the topics of each.
     """
 
     address: ListenAddress
@@ -45,7 +46,23 @@ class SiteOptions:
     credentials: Credentials | None = None
     read_only: bool = False
     queue: str | None = None
-    others: Mapping[str, str] = field(default_factory=dict[str, str])
+    routes: Routes = field(default_factory=lambda: Routes({}, {}))
+
+    @property
+    def others(self) -> Mapping[str, str]:
+        """The addresses of the dashboards of other queues, by queue."""
+        return self.routes.dashboards_beside(self.queue)
+
+    def check_topic(self, body: Mapping[str, object]) -> None:
+        """
+        Check the topic that jobs are to get, if *body* has one.
+
+        Raises:
+            BadRequestError: It belongs to another queue than the one that this dashboard is of.
+        """
+        topic = body.get("topic")
+        if self.queue is not None and topic is not None:
+            self.routes.check(str(topic), self.queue)
 
     @property
     def cookie(self) -> str:

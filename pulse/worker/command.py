@@ -9,10 +9,9 @@ from typing import Final
 import click
 
 from pulse import config
-from pulse.client.discovery import find_servers
 from pulse.common.extras import require
 from pulse.logs import configure_logging
-from pulse.system import directories
+from pulse.queues.server_option import chosen_server, refuse_two
 from pulse.system import processes as procs
 from pulse.system.log_forward import LEVELS
 from pulse.worker.app_name import check_app_name
@@ -20,6 +19,7 @@ from pulse.worker.options import Backend, PoolOptions, PoolTopics, absolute_sock
 
 __all__ = ["worker"]
 
+_NEEDED: Final = "--queue NAME is needed"
 EPILOG: Final = """
 \b
 Examples:
@@ -90,25 +90,18 @@ def worker(  # noqa: PLR0913, PLR0917 - one parameter per option, as click wants
         require("--backend trio", ["trio"], "trio")
     if wrong := [topic for topic in topics if not 1 <= len(topic) <= 200]:  # noqa: PLR2004 - as in the database
         raise click.UsageError(f"--topic is {wrong[0]!r:.60}: 1 to 200 characters are allowed.")
+    refuse_two({"--socket": socket, "--connect": connect, "--queue": queue})
     preload = 0 if no_preload else None
     sizes = {"processes": processes, "concurrency": concurrency, "spares": spares, "preload": preload}
-    settings = config.load(os.environ, overrides={**sizes, **settings_given})
+    given = {**sizes, **settings_given}
+    settings, routes = config.load_with_routes(os.environ, overrides=given)
     configure_logging(settings.log_level, settings.log_format)
-    given = {"--socket": socket, "--connect": connect, "--queue": queue}
-    named = [name for name, value in given.items() if value is not None]
-    if len(named) > 1:
-        raise click.UsageError(f"{' and '.join(named[:2])} name two servers: one is allowed")
-    routes = config.load_routes(needed=queue is not None)
-    if queue is not None:
-        connect = routes.named(queue).server
-    else:
-        routes.refuse_several("--queue NAME is needed")
-    if connect is None and socket is None and settings.runtime_dir is not None and not os.environ.get("PULSE_CONNECT"):
-        socket = str(settings.runtime_dir / directories.CLIENT_SOCKET)
-    where = connect if connect is not None else absolute_socket(socket)
-    find_servers(where)  # raises if it is no valid address
-    if connect is not None:
-        os.environ["PULSE_CONNECT"] = connect  # for handlers that submit jobs
+    if queue is None:
+        routes.refuse_several(_NEEDED)
+    named = connect if connect is not None else absolute_socket(socket)
+    where = chosen_server(settings, routes, named, queue=queue, needed=_NEEDED)
+    if where is not None and (connect is not None or queue is not None):
+        os.environ["PULSE_CONNECT"] = str(where)  # for handlers that submit jobs
     if reloads:
         require("--reload", ["watchfiles"])
         from pulse.worker.pool.reload import run_reloading
@@ -122,7 +115,7 @@ def worker(  # noqa: PLR0913, PLR0917 - one parameter per option, as click wants
         spares=settings.spares,
         preload=settings.preload,
         topics=PoolTopics(named=topics or None, queue=queue, routes=routes if queue is not None else None),
-        socket=where,
+        socket=None if where is None else str(where),
         backend=backend,
         drain_s=settings.drain_s,
         obey_s=settings.obey_s,

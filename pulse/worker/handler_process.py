@@ -1,5 +1,5 @@
 """
-A handler process; started by the pool parent as ``python -m pulse.worker.handler_process OPTIONS``.
+A handler process; started by the pool parent as ``python -m pulse.worker.handler_process FD``, where its options are.
 
 It loads the app, and then waits for its name: it may be a spare.
 """
@@ -24,7 +24,7 @@ from pulse.worker.app_name import AppError
 from pulse.worker.execution import stacks
 from pulse.worker.execution.failure_hooks import log_hook
 from pulse.worker.load_app import load_app
-from pulse.worker.options import HostOptions, PoolOptions, loop_options
+from pulse.worker.options import PoolOptions, loop_options, received
 from pulse.worker.pool import template
 from pulse.worker.pool.fork_check import open_descriptors
 from pulse.worker.service import REFUSED, Service
@@ -39,7 +39,7 @@ NOT_SERVING: Final = 69  # exit code: what the app wants around its handlers fai
 
 def main(arguments: list[str]) -> int:
     """Serve the app; returns the exit code, 0 if the process was never needed."""
-    options = msgspec.json.decode(arguments[0], type=HostOptions)
+    options = received(int(arguments[0]))
     processes.die_with_parent(options.parent_pid, signal.SIGKILL)
     stacks.listen(options.stack_fd)
     os.set_inheritable(options.name_fd, False)
@@ -70,7 +70,7 @@ def main(arguments: list[str]) -> int:
         try:
             async with running(app.hooks, log_hook) as values, anyio.create_task_group() as group:
                 group.start_soon(_see_to_the_end)
-                code = await Service(named, app, notes, log=log, values=values).run()
+                code = await Service(named, app, notes, declared=declared, log=log, values=values).run()
                 group.cancel_scope.cancel()
         except StartupError as error:
             log.warning("startup_failed", hook=str(error), exc_info=error.__cause__)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
 import os
 import re
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -23,6 +25,8 @@ __all__ = [
     "ZygoteOptions",
     "import_loop",
     "loop_options",
+    "received",
+    "sent",
     "worker_name",
 ]
 
@@ -101,6 +105,21 @@ class HostOptions(msgspec.Struct, frozen=True, kw_only=True):
     notes_fd: int
     stack_fd: int
     control_fd: int | None = None
+
+
+@contextlib.contextmanager
+def sent(told: HostOptions) -> Iterator[int]:
+    """A descriptor to inherit, for ``received``; a command line holds 128 KiB, and all users can read it."""
+    with os.fdopen(os.memfd_create("pulse-options", os.MFD_CLOEXEC), "wb", buffering=0) as file:
+        file.write(msgspec.json.encode(told))
+        file.seek(0)
+        yield file.fileno()
+
+
+def received(fd: int) -> HostOptions:
+    """What the parent has sent by *fd*, which is closed."""
+    with open(fd, "rb") as file:
+        return msgspec.json.decode(file.read(), type=HostOptions)
 
 
 class ZygoteOptions(msgspec.Struct, frozen=True, kw_only=True):

@@ -105,10 +105,12 @@ def cli(config: Path | None, version: bool, print_unit: str | None, **options: o
         return 0
     from pulse import config as configuration
 
-    settings = configuration.load(os.environ, config, options)
+    settings, routes = configuration.load_with_routes(os.environ, config, options)
     given = [name for name in ("processes", "concurrency", "spares") if options[name] is not None]
     if settings.app is None and given:
         raise click.UsageError(f"--{given[0]} is the size of a pool, and there is none without --app")
+    if settings.app is not None:
+        routes.refuse_several("app is not allowed, since pulse worker --queue NAME runs a pool for each of them")
     return run(settings)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -65,6 +66,44 @@ def test_a_pattern_for_the_rest(tmp_path: Path) -> None:
     assert routes(tmp_path, SHOP + '"*" = "orders"\n').of("mail").name == "mail"
 
 
+class Unlisted(dict[str, str]):
+    """Patterns that nobody goes through."""
+
+    def __iter__(self) -> NoReturn:
+        raise AssertionError("each of them was looked at")
+
+    def items(self) -> NoReturn:
+        raise AssertionError("each of them was looked at")
+
+
+def test_many_routes() -> None:
+    """Each job of a submit is looked up; a message names some of them."""
+    queue, names = Queue("a", "/a"), [f"tenant-{number}.*" for number in range(5000)]
+    found = Routes({"a": queue}, Unlisted({**dict.fromkeys(names, "a"), "x" * 199 + "*": "a"}))
+    for topic in ("tenant-7.", "tenant-4999.mail", "x" * 300):
+        assert found.of(topic) == queue
+    with pytest.raises(BadRequestError, match=r"^topic 'x' has no route: allowed are tenant-0\.\*, .*…$") as caught:
+        Routes({"a": queue}, dict.fromkeys(names, "a")).of("x")
+    assert len(caught.value.message) < 1100
+
+
+def test_the_queue_of_a_server(tmp_path: Path) -> None:
+    """However it is written: the user and the scheme are no part of it."""
+    found = routes(tmp_path, SHOP)
+    for server in ("tcp://MAIL.example:7420", "tls://ann@mail.example:7420/"):
+        assert found.at(server) == found.named("mail")
+    assert found.at(f"{tmp_path}/run/../run/orders.sock") == found.named("orders")
+    for server in ("/run/orders.sock", "tls://mail.example:7421"):
+        assert found.at(server) is None
+
+
+def test_a_topic_of_another_queue(tmp_path: Path) -> None:
+    found = routes(tmp_path, SHOP)
+    found.check("mail.welcome", "mail")
+    with pytest.raises(BadRequestError, match=r"^topic 'mail' belongs to queue mail: a topic of queue orders is all"):
+        found.check("mail", "orders")
+
+
 def test_queues(tmp_path: Path) -> None:
     """Relative paths begin at the folder of the file, as in all settings; the variable names the file, too."""
     found = routes(tmp_path, SHOP, PULSE_CONFIG=str(tmp_path / "pulse.toml"))
@@ -104,7 +143,19 @@ def test_what_is_wrong(tmp_path: Path, text: str, said: str) -> None:
 @pytest.mark.parametrize(
     "server",
     [
-        *("http://a:1", "tls://a", "tls://a:0", "unix://", "tls://", "a\\u0000b", "a:1", "tls://@a:1", "a@b", "a=b"),
+        *(
+            "http://a:1",
+            "tls://a",
+            "tls://a:0",
+            "unix://",
+            "tls://",
+            "a\\u0000b",
+            "unix:///a://b",
+            "a:1",
+            "tls://@a:1",
+            "a@b",
+            "a=b",
+        ),
         *(
             "tcp://u:s3cret@a:1",
             "tls://u:s3cret@ret",

@@ -220,6 +220,18 @@ class TestCommand:
         assert (done.returncode, done.stdout) == (1, "")
         assert re.fullmatch(r"pulse-supervisor: PULSE_LEASE_S is 'soon': .*\n", done.stderr)
 
+    def test_a_pool_of_which_queue_is_one_line_and_exit_1(self) -> None:
+        """Before anything is started: it would say that it is ready, and end, again and again."""
+        with short_directory() as place:
+            (place / "pulse.toml").write_text('[queues.mail]\nserver = "mail.sock"\n', "utf-8")
+            done = command("--app", "shop:app", "--runtime-dir", str(place / "run"), cwd=place)
+            assert not (place / "run").exists()
+        assert (done.returncode, done.stdout) == (1, "")
+        assert done.stderr == (
+            "pulse-supervisor: the config file has several queues: app is not allowed, since pulse worker --queue NAME"
+            " runs a pool for each of them (mail)\n"
+        )
+
     def test_a_directory_that_cannot_be_made_is_one_line_and_exit_1(self) -> None:
         with short_directory() as place:
             (place / "file").write_text("")

@@ -38,25 +38,22 @@ def metrics(listen: str | None, socket: Path | None, topics: int, parent_pid: in
     """
     from pulse import config
     from pulse.logs import configure_logging
+    from pulse.queues.server_option import chosen_server
     from pulse.system import processes
 
     if parent_pid is not None:
         processes.die_with_parent(parent_pid, signal.SIGTERM)
     signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
-    settings = config.load(os.environ, overrides={"metrics": listen})
+    settings, routes = config.load_with_routes(os.environ, overrides={"metrics": listen})
     if settings.metrics is None:
         raise click.UsageError("no address is given: use --listen or set PULSE_METRICS.")
     configure_logging(settings.log_level, settings.log_format)
-    _serve(settings, socket or _configured(settings), topics, insists=parent_pid is not None)
+    needed = "--socket PATH is needed, with the server of one of them"
+    server = chosen_server(settings, routes, socket, needed=needed)
+    _serve(settings, server, topics, insists=parent_pid is not None)
 
 
-def _configured(settings: Settings) -> Path | None:
-    from pulse.system.directories import CLIENT_SOCKET
-
-    return None if settings.runtime_dir is None else settings.runtime_dir / CLIENT_SOCKET
-
-
-def _serve(settings: Settings, socket: Path | None, topics: int, *, insists: bool) -> None:
+def _serve(settings: Settings, server: str | Path | None, topics: int, *, insists: bool) -> None:
     from pulse.ops.metrics.run import serve
 
-    serve(settings.metrics or "", socket, topics, STOPS, insists=insists)
+    serve(settings.metrics or "", server, topics, STOPS, insists=insists)

@@ -10,12 +10,11 @@ import click
 
 from pulse import config
 from pulse.cli.lazy import examples
-from pulse.client.discovery import find_servers
 from pulse.common.extras import require
 from pulse.errors import ConfigError
 from pulse.logs import configure_logging
+from pulse.queues.server_option import chosen_server, refuse_two
 from pulse.security.credentials import Credentials, parse_users
-from pulse.system.directories import CLIENT_SOCKET
 
 if TYPE_CHECKING:
     from pulse.ui.auth.address import ListenAddress
@@ -70,33 +69,23 @@ def ui(
     from pulse.ui.server import run
     from pulse.ui.site import Site, SiteOptions
 
-    settings = config.load(os.environ)
+    refuse_two({"--socket": socket, "--queue": queue})
+    settings, routes = config.load_with_routes(os.environ)
     configure_logging(settings.log_level, settings.log_format)
     users = None if settings.auth_users is None else parse_users(settings.auth_users)
     wanted = parse_listen(listen or settings.ui_listen or DEFAULT)
     _check_remote(wanted, users, force_remote=force_remote)
-    if socket is not None and queue is not None:
-        raise click.UsageError("--socket and --queue name two servers: one is allowed")
-    routes = config.load_routes(needed=queue is not None)
-    server: str | Path | None = socket
-    if queue is not None:
-        server = routes.named(queue).server
-    elif socket is None and settings.runtime_dir is not None:
-        server = settings.runtime_dir / CLIENT_SOCKET
-    elif socket is None and not os.environ.get("PULSE_CONNECT"):
-        routes.refuse_several("--queue NAME is needed")
-    find_servers(server)  # raises if it is no valid address, or the path can never be a socket
+    server = chosen_server(settings, routes, socket, queue=queue, needed="--queue NAME is needed")
     listening, address = bind(wanted)
     if not address.is_local:
         click.echo(_REMOTE.format(where=address.url), err=True)
-    others = {one.name: one.dashboard for one in routes.queues.values() if one.dashboard and one.name != queue}
     options = SiteOptions(
         address,
         frozenset(names),
         users if address.path is None else None,
         read_only=read_only,
         queue=queue,
-        others=others,
+        routes=routes,
     )
     site = Site(options, Questions(server), lambda text: click.echo(text, err=True))
     click.get_current_context().exit(run(site, listening, address))

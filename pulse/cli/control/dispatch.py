@@ -51,6 +51,7 @@ def pause(topic: str | None, reason: str | None, for_s: float | None, until: flo
 @click.option("--json", "as_json", is_flag=True, help="Print the gate as JSON.")
 def resume(topic: str | None, *, as_json: bool) -> None:
     """End a pause. Topics that were paused for themselves stay so until each is resumed."""
+    current_server().route(topic)
     if topic is not None and not as_json:
         _warn_of_open(topic)
     _ask("dispatch.resume", {"topic": topic or ""}, as_json=as_json)

@@ -190,6 +190,7 @@ def create(name: str, schedule_id: bytes | None, *, as_json: bool, **options: Un
         "id": uuid7().bytes if schedule_id is None else schedule_id,
     }
     given = {key: value for key, value in body.items() if value is not None}
+    current_server().route(options["topic"])
     current_server().check_topic(options["topic"])
     _show(current_server().ask("schedules.create", given), as_json=as_json)
 

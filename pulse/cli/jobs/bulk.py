@@ -103,8 +103,7 @@ def change(action: BulkAction, words: Sequence[IdWord], filters: Mapping[str, ob
     """Change the jobs that are named, or all that the filters choose."""
     check(action, words, filters, dry_run=options.dry_run)
     job_ids = jobs_of(words)
-    for topic in (filters.get("topic"), options.more.get("topic")):
-        current_server().route(topic)
+    current_server().route(options.more.get("topic"))
     current_server().check_topic(cast("str | None", options.more.get("topic")))
     with current_server().client() as client:
         if job_ids:

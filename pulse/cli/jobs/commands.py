@@ -86,7 +86,6 @@ def list_jobs(
         body["oldest"] = True
     if after is not None:
         body["after"] = after
-    current_server().route(body.get("topic"))
     if watch is None:
         with current_server().client() as client:
             _list_once(client, body, full=full, as_json=as_json)

@@ -11,6 +11,7 @@ import click
 from pulse.cli.lookup import schedule_of
 from pulse.cli.options import DURATION, NAME, SCHEDULE, STATUS, STATUSES, TOPIC, TextParam
 from pulse.cli.output.progress import ProgressLine
+from pulse.cli.server import current_server
 from pulse.client.client import Client
 from pulse.common.text import duration, shell_word
 
@@ -64,6 +65,7 @@ def job_filters(*, leave_out: frozenset[str] = frozenset()) -> Callable[[Command
 def filters_of(given: Mapping[str, object]) -> dict[str, object]:
     """The request's keys of what was given."""
     found = {name: given.get(name) for name in FILTERS}
+    current_server().route(found["topic"])  # which leads to the schedule, too
     if isinstance(word := found["schedule"], str):
         found["schedule"] = schedule_of(word)
     return {

@@ -119,8 +119,8 @@ def submit(name: str, args: str, job_id: bytes | None, *, as_json: bool, **optio
         raise click.UsageError("--unique is the key of one job; with - as ARGS only the first line would get it.")
     server = current_server()
     if options["topic"] is not None:
-        server.check_topic(options["topic"])
         server.route(options["topic"])
+        server.check_topic(options["topic"])
         if not as_json:
             warn_of_topic(options["topic"], if_similar=True)
     elif server.routes is not None:

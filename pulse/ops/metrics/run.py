@@ -22,14 +22,14 @@ log = structlog.get_logger()
 
 
 def serve(
-    where: str, pulse_socket: Path | None, topics: int, stops: AbstractSet[signal.Signals], *, insists: bool
+    where: str, server: str | Path | None, topics: int, stops: AbstractSet[signal.Signals], *, insists: bool
 ) -> None:
     """
     Serve until one of the signals *stops* comes, which must be blocked.
 
     Args:
         where: The address.
-        pulse_socket: The dispatcher's; None: it is looked for.
+        server: The dispatcher's socket; None: it is looked for.
         topics: With series of their own.
         stops: What ends it.
         insists: Wait for an address that is taken.
@@ -41,11 +41,11 @@ def serve(
     made = _listen(address, stops, insists=insists)
     if made is None:
         return
-    server = MetricsServer(made, MetricsSource(pulse_socket, topics))
-    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 60.0}, daemon=True).start()
+    endpoint = MetricsServer(made, MetricsSource(server, topics))
+    threading.Thread(target=endpoint.serve_forever, kwargs={"poll_interval": 60.0}, daemon=True).start()
     log.info("metrics_served", address=_shown(made.getsockname()))
     signal.sigwait(stops)
-    server.server_close()
+    endpoint.server_close()
     if address.path is not None:
         address.path.unlink(missing_ok=True)
 

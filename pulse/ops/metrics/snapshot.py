@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import Final, TypeVar, cast
 
 from pulse.client.client import Client
-from pulse.client.discovery import find_targets, why_not
+from pulse.client.discovery import LocalSocket, find_servers, supervisors_beside, why_not
 from pulse.errors import ProtocolError, PulseError
 from pulse.ops.doctor.running import findings
 from pulse.ops.status import merge
 from pulse.protocol.answers import StatusAnswer, read
 from pulse.protocol.stats import Stats
-from pulse.system.directories import SUPERVISOR_SOCKET
 
 STATS_S: Final = 1.5  # a dispatcher that takes longer is no use to anybody
 STATUS_S: Final = 1.8  # the supervisor answers within a second, whatever is down
@@ -74,7 +73,7 @@ class MetricsSource:
         topics: How many topics have series of their own.
     """
 
-    def __init__(self, socket: Path | None, topics: int) -> None:
+    def __init__(self, socket: str | Path | None, topics: int) -> None:
         self._socket = socket
         self._topics = topics
         self._lock = threading.Lock()
@@ -100,8 +99,7 @@ class MetricsSource:
             return None
 
     def _status(self) -> Mapping[str, object] | None:
-        beside = None if self._socket is None else self._socket.with_name(SUPERVISOR_SOCKET)
-        for target in find_targets(beside, name=SUPERVISOR_SOCKET):
+        for target in self._supervisors():
             if why_not(target) is None:
                 try:
                     with Client(target.path, timeout_s=STATUS_S) as client:
@@ -109,6 +107,12 @@ class MetricsSource:
                 except PulseError:
                     continue
         return None
+
+    def _supervisors(self) -> list[LocalSocket]:
+        try:
+            return supervisors_beside(find_servers(self._socket))
+        except PulseError:  # of a server on another machine
+            return []
 
 
 def _by(asked: Future[T | None], until_s: float) -> T | None:

@@ -12,17 +12,15 @@ import contextlib
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Final, TypeAlias
 
 import anyio
 
 import pulse
-from pulse.client.discovery import Refusal, Remote, find_servers, nobody_answers, why_not
+from pulse.client.discovery import Refusal, find_servers, nobody_answers, supervisors_beside, why_not
 from pulse.errors import NobodyAnswersError
 from pulse.ops.status import SUPERVISOR_S
-from pulse.system.directories import SUPERVISOR_SOCKET
 
 Body = Mapping[str, object]
 SharedAnswer: TypeAlias = "asyncio.Task[dict[str, object]]"
@@ -175,12 +173,7 @@ class Questions:
     def _find_supervisor(self) -> Path:
         """The first socket of a supervisor that may be tried; beside the dispatcher's: each queue has its own."""
         refusals: list[Refusal] = []
-        for server in find_servers(self._server):
-            if isinstance(server, Remote):
-                raise NobodyAnswersError(
-                    f"the supervisor is asked on its own machine only: {server} leads to the dispatcher"
-                )
-            target = replace(server, path=server.path.with_name(SUPERVISOR_SOCKET))
+        for target in supervisors_beside(find_servers(self._server)):
             reason = why_not(target) or (None if target.path.exists() else "no such file")
             if reason is None:
                 return target.path

@@ -83,6 +83,7 @@ async def start(request: Request) -> Response:
     """Begin; few jobs are changed at once, many by a task."""
     try:
         order = ordered(request.scope[FORM], time.time(), is_final=True)
+        site_of(request).options.check_topic(order.more)
         if order.filters is None:
             return await _do_now(request, order)
         permit(request, order.action.request)

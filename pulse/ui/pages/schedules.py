@@ -69,7 +69,9 @@ async def create(request: Request) -> Response:
     site = site_of(request)
     try:
         key = uuid7().bytes
-        await do(request, "schedules.create", {**body_of(given), "id": key})
+        body = body_of(given)
+        site.options.check_topic(body)
+        await do(request, "schedules.create", {**body, "id": key})
     except PulseError as error:
         return await _form(request, given, error)
     site.changed()
@@ -95,6 +97,7 @@ async def save(request: Request) -> Response:
         found = await _get(request)
         before = values_from(found)
         body = body_of(given, before)
+        site_of(request).options.check_topic(body)
         if not body:
             say_next(request, "Nothing was changed: all values are the same.")
         else:

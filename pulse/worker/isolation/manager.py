@@ -46,7 +46,7 @@ from pulse.worker.isolation.messages import (
     pack,
 )
 from pulse.worker.isolation.run import CellRun, CellRunOwner
-from pulse.worker.options import HostOptions, ZygoteOptions
+from pulse.worker.options import HostOptions, PoolTopics, ZygoteOptions
 from pulse.worker.pool.restart import RESTART_DELAY
 
 __all__ = ["Cells", "CellsOwner"]
@@ -62,7 +62,8 @@ class ZygoteProcess:
     def __init__(self, options: HostOptions) -> None:
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._control.setblocking(False)
-        told = ZygoteOptions(pool=options.pool, name=options.name, parent_pid=os.getpid(), control_fd=theirs.fileno())
+        pool = msgspec.structs.replace(options.pool, topics=PoolTopics())  # which may be long, and tell it nothing
+        told = ZygoteOptions(pool=pool, name=options.name, parent_pid=os.getpid(), control_fd=theirs.fileno())
         command = [sys.executable, "-m", "pulse.worker.isolation.zygote", msgspec.json.encode(told).decode()]
         tree = process_tree.mark_of(os.getpid())
         self._mark: Final = process_tree.new_mark() if tree is None else process_tree.branch_of(tree)

@@ -12,12 +12,11 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import anyio
-import msgspec
 
 from pulse.system import process_tree, processes
 from pulse.worker.execution import stacks
 from pulse.worker.execution.stacks import StackFile
-from pulse.worker.options import HostOptions, PoolOptions, worker_name
+from pulse.worker.options import HostOptions, PoolOptions, sent, worker_name
 from pulse.worker.status_pipe import Kind, Note, NoteReader
 
 __all__ = ["MESSAGE_MAX_BYTES", "Child", "ProcessFds", "ProcessPipes", "new_pipes", "start"]
@@ -84,13 +83,14 @@ def start(options: PoolOptions, control_fd: int | None = None) -> Child:
     """
     with new_pipes() as pipes, contextlib.ExitStack() as undo:
         told = HostOptions(pool=options, parent_pid=os.getpid(), control_fd=control_fd, **pipes.theirs._asdict())
-        process = subprocess.Popen(
-            [sys.executable, "-m", "pulse.worker.handler_process", msgspec.json.encode(told).decode()],
-            stdin=subprocess.DEVNULL,
-            pass_fds=(*pipes.theirs, *(() if control_fd is None else (control_fd,))),
-            start_new_session=True,
-            env={**os.environ, process_tree.MARK: pipes.mark},
-        )
+        with sent(told) as told_fd:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "pulse.worker.handler_process", str(told_fd)],
+                stdin=subprocess.DEVNULL,
+                pass_fds=(*pipes.theirs, told_fd, *(() if control_fd is None else (control_fd,))),
+                start_new_session=True,
+                env={**os.environ, process_tree.MARK: pipes.mark},
+            )
         undo.callback(process.wait)
         undo.callback(process.kill)
         child = Child(pipes, process.pid, os.pidfd_open(process.pid), process=process)

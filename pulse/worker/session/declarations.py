@@ -65,10 +65,10 @@ def declarations_of(app: App, pool: PoolOptions) -> Declarations:
     topics = {_DEFAULT, *of_handlers}
     served = named or tuple(sorted(one for one in topics if _queue_of(one, pool.topics) == queue))
     if not served:
-        allowed = ", ".join(pool.topics.routes.patterns_of(str(queue))) if pool.topics.routes is not None else ""
+        allowed = "none" if pool.topics.routes is None else pool.topics.routes.shown_of(str(queue))
         raise AppError(
             f"{pool.app} has no topic of queue {queue}: it has {', '.join(sorted(topics))};"
-            f" topics of the queue are {allowed or 'none'}, and --topic names others"
+            f" topics of the queue are {allowed}, and --topic names others"
         )
     fired = {key: _topic_of(app, one.body) for key, one in app.schedules.items()}
     schedules = {key: app.schedules[key].body for key in fired if _queue_of(fired[key], pool.topics) == queue}

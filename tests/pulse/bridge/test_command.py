@@ -33,10 +33,14 @@ def test_bad_usage(tmp_path: Path, words: list[str], said: str) -> None:
 
 
 def test_where_there_are_several_queues_a_server_is_named(tmp_path: Path) -> None:
-    """Also for the dashboard: neither goes to the server that would be there without the config file."""
+    """Also for the dashboard and metrics: none goes to the server that would be there without the config file."""
     (tmp_path / "pulse.toml").write_text('[queues.mail]\nserver = "mail.sock"\n', "utf-8")
     env = {**environment(), "PULSE_CONFIG": str(tmp_path / "pulse.toml")}
-    for words, needed in ((BASE, "--socket or --connect"), (["ui", "--listen", f"unix:{tmp_path}/ui"], "--queue NAME")):
+    for words, needed in (
+        (BASE, "--socket or --connect"),
+        (["ui", "--listen", f"unix:{tmp_path}/ui"], "--queue NAME"),
+        (["metrics", "--listen", f"{tmp_path}/metrics"], "--socket PATH"),
+    ):
         done = run(words, env)
         assert (done.code, done.out) == (1, "")
         assert f"the config file has several queues: {needed} is needed" in done.err

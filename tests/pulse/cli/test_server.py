@@ -67,8 +67,43 @@ def test_topics_lead_to_queues_unless_a_server_is_named(tmp_path: Path, monkeypa
                 server.check_topic("b")
 
 
+def test_what_is_not_named_here_is_the_server_of_a_queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pool tells its handlers of its own: a topic of another queue, where nobody serves it, is not meant for it."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("PULSE_CONFIG", "PULSE_RUNTIME_DIR", "PULSE_CONNECT"):
+        monkeypatch.delenv(name, raising=False)
+    queues = (
+        '[queues.a]\nserver = "/run/a/pulse.sock"\n[queues.b]\nserver = "tls://u@b:1"\n[routes]\na = "a"\nb = "b"\n'
+    )
+    file = tmp_path / "pulse.toml"
+    file.write_text(queues, "utf-8")
+    for name, value, own, other in (
+        ("PULSE_CONNECT", "unix:///run/a/../a/pulse.sock", "a", "b"),
+        ("PULSE_CONNECT", "tls://B:1", "b", "a"),
+        ("PULSE_RUNTIME_DIR", "/run/a", "a", "b"),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setenv(name, value)
+            server = ServerHandle(None, 1.0)
+            server.route(other)
+            server.check_topic(own)
+            with pytest.raises(BadRequestError, match=f"^topic '{other}' belongs to queue {other}: a topic of queue"):
+                server.check_topic(other)
+            ServerHandle(Path("/run/a/pulse.sock"), 1.0).check_topic("b")
+            ServerHandle(None, 1.0, "tls://b:1").check_topic("a")
+            patch.setenv(name, "/run/c")
+            ServerHandle(None, 1.0).check_topic("nowhere")
+    file.write_text('runtime_dir = "/run/a"\n' + queues, "utf-8")
+    server = ServerHandle(None, 1.0)
+    server.check_topic("a")
+    with pytest.raises(BadRequestError, match="belongs to queue b"):
+        server.check_topic("b")
+    file.write_text('runtime_dir = "/run/a"\n', "utf-8")
+    ServerHandle(None, 1.0).check_topic("b")
+
+
 def test_a_supervisor_is_not_asked_from_elsewhere() -> None:
-    with pytest.raises(NobodyAnswersError, match="on its own machine: tls://localhost:1 leads to jobs only"):
+    with pytest.raises(NobodyAnswersError, match=r"on its own machine only: tls://localhost:1 leads to jobs$"):
         ServerHandle(None, 1.0, "tls://localhost:1").ask_supervisor("status")
 
 

@@ -47,4 +47,4 @@ def test_a_password_is_typed_unseen(tmp_path: Path) -> None:
 def test_a_supervisor_is_asked_on_its_own_machine(tmp_path: Path) -> None:
     done = run(["ctl", "logs"], environment(tmp_path, HOME=str(tmp_path), PULSE_CONNECT="tls://queue.example:7420"))
     assert done.code == 3
-    assert "on its own machine: tls://queue.example:7420 leads to jobs only" in done.err
+    assert "on its own machine only: tls://queue.example:7420 leads to jobs" in done.err

@@ -206,6 +206,40 @@ def test_all_ids_are_of_one_queue(shop: Shop, tmp_path: Path) -> None:
     assert shop.ctl("jobs", "get", other[:30], file=file).returncode == 0
 
 
+def test_what_a_pool_tells_its_handlers_leads_nowhere_else(shop: Shop) -> None:
+    """They run `pulse ctl submit` as well: a job of another queue would wait for ever in theirs."""
+    for name, value in (("PULSE_CONNECT", str(shop.orders.path)), ("PULSE_RUNTIME_DIR", str(shop.orders.runtime_dir))):
+        env = {**shop.orders.env, **elsewhere(shop.file), name: value}
+        words = ["ctl", "submit", "mark", '{"n": 1}', "--topic"]
+        done = run(PULSE, [*words, "mail.welcome"], env)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert "topic 'mail.welcome' belongs to queue mail: a topic of queue orders is allowed" in done.stderr
+        job = UUID(run(PULSE, [*words, "pay"], env).stdout.strip())
+        assert homes(shop, job) == ["orders"]
+        job = UUID(run(PULSE, ["ctl", "--queue", "mail", *words[1:], "mail.welcome"], env).stdout.strip())
+        assert homes(shop, job) == ["mail"]
+
+
+def test_a_topic_leads_to_all_that_is_looked_for(shop: Shop, tmp_path: Path) -> None:
+    """The schedule of the jobs, and the pause that is ended; the directory in the file is another server's."""
+    file = tmp_path / "pulse.toml"
+    file.write_text(f'runtime_dir = "{shop.orders.runtime_dir}"\n{shop.file.read_text("utf-8")}', "utf-8")
+    of_topic = ["--topic", "mail.welcome"]
+    made = json.loads(shop.ctl("schedules", "create", "mark", "--every", "1h", *of_topic, "--json").stdout)["id"]
+    job = json.loads(shop.ctl("--queue", "mail", "schedules", "trigger", made, "--json").stdout)["id"]
+    for one in (shop.file, file):
+        listed = shop.ctl("jobs", "list", *of_topic, "--schedule", made[:30], "--json", file=one)
+        assert [row["id"] for row in json.loads(listed.stdout)["jobs"]] == [job]
+        assert "mail.welcome was not paused" in shop.ctl("dispatch", "resume", *of_topic, file=one).stderr
+        shop.ctl("dispatch", "pause", *of_topic, file=one)
+        assert shop.ctl("dispatch", "resume", *of_topic, file=one).stderr == ""
+    assert shop.ctl("--queue", "mail", "schedules", "delete", made).returncode == 0
+    made = json.loads(shop.ctl("schedules", "create", "mark", "--every", "1h", "--topic", "pay", "--json").stdout)["id"]
+    done = shop.ctl("schedules", "update", made, *of_topic, file=file)
+    assert "belongs to queue mail: a topic of queue orders is allowed" in done.stderr
+    assert shop.ctl("schedules", "delete", made, file=file).returncode == 0
+
+
 def test_a_schedule_stays_in_its_queue(shop: Shop) -> None:
     """Its new topic does not lead to it, and has to be one of its queue."""
     words = ["schedules", "create", "mark", "--every", "1h", "--topic"]
@@ -284,6 +318,18 @@ def test_the_config_file_is_read_when_a_pool_starts(shop: Shop, tmp_path: Path, 
     assert row["topics"] == ["default"]
     assert "topics_left_out" in pool.said
     assert '"without_route": ["trio"]' in pool.said
+
+
+def test_thousands_of_routes(shop: Shop, tmp_path: Path) -> None:
+    """One for each tenant: more than a command line holds."""
+    file = tmp_path / "pulse.toml"
+    routes = "".join(f'"tenant-{number:05}.*" = "mail"\n' for number in range(6000))
+    file.write_text(f'[queues.mail]\nserver = "{shop.mail.path}"\n[routes]\n{routes}default = "mail"\n', "utf-8")
+    pool = shop.mail.pool("--queue", "mail", env=elsewhere(file))
+    with pulse.Queues(pulse.load_routes(file)) as queues:
+        apart = queues.submit("shout-apart", {"lines": 1}, topic="default")
+        assert queues.wait(apart, SOON_S).status == "COMPLETED"
+    assert pool.stop() == 0
 
 
 def test_the_list_of_queues(shop: Shop) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -51,6 +52,20 @@ def test_where_there_are_several_queues_one_is_named(
     assert (CliRunner().invoke(worker, [app, "--queue", "mail"]).exit_code, len(started)) == (0, 1)
     assert started[0].topics == PoolTopics(queue="mail", routes=load_routes(file))
     assert started[0].socket == "tls://mail.example:7420"
+
+
+def test_the_config_file_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it says cannot change between settings and routes."""
+    file = tmp_path / "pulse.toml"
+    file.write_text('[queues.mail]\nserver = "/run/mail.sock"\n', "utf-8")
+    monkeypatch.setenv("PULSE_CONFIG", str(file))
+    monkeypatch.delenv("PULSE_CONNECT", raising=False)
+    monkeypatch.setattr(command, "configure_logging", lambda *_: file.unlink())
+    started: list[PoolOptions] = []
+    monkeypatch.setattr(parent, "run_pool", started.append)
+    done = CliRunner().invoke(worker, ["tests.support.apps.worker_app:app", "--queue", "mail"])
+    assert (done.exit_code, [one.socket for one in started]) == (0, ["/run/mail.sock"])
+    assert os.environ.pop("PULSE_CONNECT") == "/run/mail.sock"
 
 
 @pytest.mark.parametrize(("error", "words", "code"), [

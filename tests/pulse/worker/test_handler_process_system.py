@@ -9,11 +9,10 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
-import msgspec
 import pytest
 
 from pulse.system import process_tree
-from pulse.worker.options import HostOptions, PoolOptions
+from pulse.worker.options import HostOptions, PoolOptions, sent
 
 pytestmark = [pytest.mark.process, pytest.mark.patient]
 
@@ -47,12 +46,15 @@ def run(*control_fd: int) -> Iterator[tuple[subprocess.Popen[str], int]]:
         parent_pid=os.getpid(), name_fd=name, notes_fd=notes, stack_fd=stacks,
         control_fd=control_fd[0] if control_fd else None,
     )  # fmt: skip
-    command = [sys.executable, "-m", "pulse.worker.handler_process", msgspec.json.encode(options).decode()]
     env = {**os.environ, process_tree.MARK: process_tree.new_mark()}
-    fds = (name, notes, stacks, *control_fd)
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, pass_fds=fds, text=True, env=env
-    ) as process:
+    with (
+        sent(options) as told,
+        subprocess.Popen(
+            [sys.executable, "-m", "pulse.worker.handler_process", str(told)],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env,
+            pass_fds=(name, notes, stacks, told, *control_fd),
+        ) as process,
+    ):  # fmt: skip
         for descriptor in (name, notes, stacks):
             os.close(descriptor)
         yield process, unnamed

@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from pulse.cli import lookup
-from pulse.cli.jobs import bulk, change
+from pulse.cli.jobs import bulk, change, filters
 from pulse.client.client import Client
 from pulse.errors import ForbiddenError, PulseError
 from pulse.ops.bulk import ACTIONS
@@ -110,7 +110,7 @@ def test_with_dependents(command: click.Command, monkeypatch: pytest.MonkeyPatch
             asked.append(body)
             return {"done": [*body["ids"], *IDS[5:8]], "refused": []}
 
-    for module in (bulk, lookup):
+    for module in (bulk, filters, lookup):
         monkeypatch.setattr(module, "current_server", lambda: Server(1))
     done = CliRunner().invoke(command, ["--with-dependents", str(UUID(bytes=FEW[0]))])
     assert (done.exit_code, done.output.count("\n")) == (0, 4)

@@ -7,6 +7,7 @@ import socket
 import threading
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
+from pathlib import Path
 from typing import Any, Final, cast
 
 import pytest
@@ -73,6 +74,15 @@ def _samples(text: str) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
             assert key not in found
             found[key] = one.value
     return found
+
+
+def test_a_server_elsewhere_has_no_supervisor_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one of this machine would tell of another queue."""
+    monkeypatch.setenv("PULSE_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.delenv("PULSE_CONNECT", raising=False)
+    assert str(MetricsSource(None, 1)._supervisors()[0]) == f"{tmp_path}/supervisor.sock"
+    monkeypatch.setenv("PULSE_CONNECT", "tls://mail.example:7420")
+    assert MetricsSource(None, 1)._supervisors() == []
 
 
 FULL: Final = MetricsSnapshot(read(Stats, _stats(["a", "b"])), STATUS)

@@ -208,7 +208,7 @@ class TestCredentials:
     (["--listen", "0.0.0.0:0", "--force-remote"], {}, "needs users that log in; set PULSE_AUTH_USERS"),
     (["--listen", "here"], {}, "HOST:PORT or unix:/path is allowed"),
     ([], {"PULSE_AUTH_USERS": "alice"}, "has no user and password"),
-    (["--queue", "mail"], {}, "has no queues: [queues.NAME] with a server is needed for each"),
+    (["--queue", "mail"], {}, "allowed are those that the config file has in [queues], and it has none"),
 ])  # fmt: skip
 def test_refusals_at_the_start(words: list[str], env: dict[str, str], said: str) -> None:
     done = run(["ui", *words], {**environment(), **env})

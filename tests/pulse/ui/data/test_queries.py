@@ -82,5 +82,5 @@ async def test_a_server_elsewhere_has_no_supervisor_here(
         monkeypatch.setenv("PULSE_CONNECT", address)
     questions = Questions(address if named else None)
     for asked in (questions.ask_supervisor(), questions.restart("watchdog", behalf="ann")):
-        with pytest.raises(NobodyAnswersError, match=f"on its own machine only: {address} leads to the dispatcher$"):
+        with pytest.raises(NobodyAnswersError, match=f"on its own machine only: {address} leads to jobs$"):
             await asked

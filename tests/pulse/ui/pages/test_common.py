@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from pulse.routes import Queue, Routes
 from pulse.ui.app import make_app
 from tests.support.commandline.cli_answers import error_group, job, stats
 from tests.support.servers.dashboard import NOW_S, Browser, Told, browser, site_of
@@ -71,12 +72,14 @@ async def test_while_nobody_tells_a_page_is_the_last_known_one() -> None:
 
 async def test_the_queue_that_it_is_of() -> None:
     """With the way to the dashboards of the others; where there is one queue, nothing is said of it."""
-    links = {"mail": "https://mail.example/?a=1&b=2", "<b>": "https://b.example"}
-    site = site_of(Told(supervisor={}, stats={}, status={}), queue="orders", others=links)
+    links = {"mail": "https://mail.example/?a=1&b=2", "<b>": "https://b.example", "orders": "https://own", "idle": None}
+    routes = Routes({name: Queue(name, f"/{name}", dashboard=link) for name, link in links.items()}, {})
+    site = site_of(Told(supervisor={}, stats={}, status={}), queue="orders", routes=routes)
     at = Browser(make_app(site), site)
     at.enter()
     text = (await at.ask("GET", "/")).text
     assert '<span class="pill" title="This queue">orders</span>' in text
     assert '<a href="https://mail.example/?a=1&amp;b=2" title="The dashboard of another queue">mail</a>' in text
     assert "&lt;b&gt;</a>" in text
+    assert ("https://own" in text, "idle</a>" in text) == (False, False)
     assert "queue" not in (await browser(Told(supervisor={}, stats={}, status={})).ask("GET", "/")).text
