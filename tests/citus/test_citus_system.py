@@ -87,6 +87,31 @@ async def test_a_node_without_the_rows_is_not_used(nodes: Cluster) -> None:
             )
 
 
+async def test_a_role_without_a_right_to_the_rows_is_a_fault_of_the_settings(nodes: Cluster) -> None:
+    """Not an outage, which would be waited for: on a node that has the views, and on one where they would be made."""
+    async with queue(nodes, "closed"), session(nodes.coordinator) as admin:
+        await admin.execute("CREATE ROLE stranger LOGIN")
+        stranger = Target(nodes.dsn().replace("pulse@", "stranger@"), "tests", "closed")
+        for is_attached in (True, False):
+            home, _ = await nodes.home("closed")
+            refusal = (
+                f'role "stranger" may not use the rows of the queue "closed" on .*:{home.port}/pulse: they belong to '
+                '"pulse"; on the coordinator of Citus: GRANT "pulse" TO "stranger"'
+            )
+            with pytest.raises(ConfigError, match=refusal):
+                await connect(stranger, {})
+            if is_attached:
+                await nodes.move("closed", "block_writes")
+        schemas = f'"closed", {rendered("pulse_rows", "closed")}'
+        await admin.execute(f"GRANT USAGE ON SCHEMA {schemas} TO stranger")
+        with pytest.raises(ConfigError, match="may not use the rows"):
+            await connect(stranger, {})
+        await admin.execute('GRANT "pulse" TO "stranger"')
+        (await connect(stranger, {})).terminate()
+        await admin.execute('REVOKE "pulse" FROM "stranger"')
+        (await connect(stranger, {})).terminate()  # it may read what it is granted
+
+
 async def test_nothing_is_installed_beside_the_rows_of_another_node(nodes: Cluster) -> None:
     async with queue(nodes, "beside"):
         _, other = await nodes.home("beside")

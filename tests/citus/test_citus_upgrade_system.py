@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -13,9 +14,10 @@ from structlog.testing import capture_logs
 
 from pulse.errors import PulseError, UnavailableError
 from pulse.store.admin.schema import SCHEMA_VERSION
-from pulse.store.admin.upgrade.plan import plan
+from pulse.store.admin.upgrade.plan import UPGRADE, plan
 from pulse.store.admin.upgrade.runner import upgrade
 from pulse.store.connections import citus
+from pulse.store.connections.citus import CITUS
 from pulse.store.connections.pool import Target, connect
 from pulse.store.connections.rendering import rendered
 from pulse.store.statements import schema_sql
@@ -23,7 +25,7 @@ from pulse.store.store import Store
 from pulse_actors.runtime.schema import see_to_schema
 from tests.citus.cluster import JOBS, Cluster, cluster, dsn_of, goes_on, queue, session, system, why_not
 from tests.support.admin.upgrade_kit import make_upgrades, step
-from tests.support.store.helpers import Patch
+from tests.support.store.helpers import Patch, Sql
 from tests.support.systems.epoch_kit import SETTINGS, Load, is_sound, more
 from tests.support.systems.releases import STEPS, next_release, next_schema
 from tests.support.systems.system_kit import place, run
@@ -39,6 +41,8 @@ pytestmark = [
 NEXT: Final = SCHEMA_VERSION + 1
 MADE_UP: Final = f"made up {NEXT}"
 DEADLINE_S: Final = 60.0
+FREE_S: Final = 1.0  # for a statement that waits for no lock, on a busy machine
+_WAITS: Final = "SELECT bool_or(now() - waitstart > interval '1 s') FROM pg_locks WHERE NOT granted"
 REGIONS: Final = "CREATE TABLE IF NOT EXISTS pulse.regions (name text PRIMARY KEY, colour pulse.colour, spare int)"
 COLOURS: Final = (
     "CREATE OR REPLACE FUNCTION pulse.colours() RETURNS bigint LANGUAGE sql BEGIN ATOMIC\n"
@@ -116,10 +120,10 @@ async def test_a_move_ends_an_upgrade_which_begins_again(nodes: Cluster, monkeyp
     target = Target(nodes.dsn(), "tests", "chased")
     add = "ALTER TABLE pulse.topics ADD COLUMN IF NOT EXISTS more int"
     locks = step("locks", add, table="pulse.topics", lock="ACCESS EXCLUSIVE")
-    table = step("table", REGIONS.replace("pulse.colour", "text"))
     async with queue(nodes, "chased"):
         home, _ = await nodes.home("chased")
-        make_upgrades(monkeypatch, tmp_path, table + step("count", COLOURS) + locks + step("last", "SELECT 1"))
+        steps = TYPE + step("table", REGIONS) + step("count", COLOURS) + locks + step("last", "SELECT 1")
+        make_upgrades(monkeypatch, tmp_path, steps)
         said: list[str] = []
         async with session(home) as holder, holder.transaction():
             await holder.execute("LOCK TABLE chased.topics IN ACCESS SHARE MODE")
@@ -150,6 +154,59 @@ async def test_what_is_left_of_an_interrupted_index_is_removed(
         await _filled(connection, 1)
         with pytest.raises(asyncpg.UniqueViolationError):
             await _filled(connection, 1)
+
+
+async def test_others_do_not_wait_behind_an_upgrade(nodes: Cluster, monkeypatch: Patch, tmp_path: Path) -> None:
+    """While a vacuum has the table that the upgrade needs, or a session has it, or the view alone."""
+    target = Target(nodes.dsn(), "tests", "free")
+    make_upgrades(monkeypatch, tmp_path, ADD)
+    async with queue(nodes, "free") as free:
+        home, _ = await nodes.home("free")
+        shard = f"pulse_rows.jobs_{(await citus.shards_of(free))['jobs']}"
+        async with session(home, statement_cache_size=0) as holder:
+            await holder.execute(CITUS["stay_local"].sql)
+            for sql, waits in (
+                (f"LOCK TABLE {shard} IN SHARE UPDATE EXCLUSIVE MODE", _waits_long),
+                (f"LOCK TABLE {shard} IN ACCESS SHARE MODE", _tries_again),
+                ("CREATE TEMP VIEW other AS SELECT FROM pulse.jobs", _tries_again),
+            ):
+                said: list[str] = []
+                held = holder.transaction()
+                await held.start()
+                await holder.execute(rendered(sql, "free"))
+                going = asyncio.create_task(upgrade(target, said.append))
+                await until_async(partial(waits, holder, said), "it waits", DEADLINE_S)
+                for _ in range(20):
+                    async with asyncio.timeout(FREE_S):
+                        await _filled(free, 1)
+                assert not going.done()
+                going.cancel()
+                await asyncio.gather(going, return_exceptions=True)
+                await held.rollback()
+        assert await upgrade(target) == SCHEMA_VERSION
+
+
+async def _waits_long(holder: Sql, _said: list[str]) -> bool:
+    """PostgreSQL ends a vacuum for those who wait for a second, which is longer than others may have to wait."""
+    return bool(await holder.fetchval(_WAITS))
+
+
+async def _tries_again(_holder: Sql, said: list[str]) -> bool:
+    return any("waits" in one for one in said)
+
+
+async def test_notes_of_an_upgrade_end_with_a_move(nodes: Cluster, monkeypatch: Patch, tmp_path: Path) -> None:
+    """Those on a node to which the queue comes back: meanwhile the release before may have made its functions there."""
+    target = Target(nodes.dsn(), "tests", "noted")
+    async with queue(nodes, "noted") as connection:
+        make_upgrades(monkeypatch, tmp_path, ADD + step("faulty", "SELECT 1 / 0", kind="long"))
+        with pytest.raises(PulseError, match="division by zero"):
+            await upgrade(target)
+        assert await connection.fetchval(UPGRADE["upgrade_notes_there"].sql)
+    await _there_and_back(nodes, target)
+    connection = await connect(target, {})
+    assert not await connection.fetchval(UPGRADE["upgrade_notes_there"].sql)
+    connection.terminate()
 
 
 async def test_functions_of_another_version_are_not_in_the_way(

@@ -64,9 +64,9 @@ SELECT format('%s OR REPLACE VIEW %I.%I AS SELECT %s FROM %I.%I', 'CREATE', 'pul
 FROM columns c GROUP BY c.view, c.name, c.shard_name HAVING bool_or(c.differs);
 
 
--- name: view_there :one
--- What:    has this table a view?   Args: $1 name.   Guard: none: reads.   Returns: is_there.
-SELECT EXISTS (SELECT FROM pg_class c WHERE c.relnamespace = 'pulse'::regnamespace AND c.relname = $1) AS is_there;
+-- name: type_there :one
+-- What:    is there a type of this name? A view has one, too.   Args: $1 name.   Guard: none: reads.   Returns: is_there.
+SELECT EXISTS (SELECT FROM pg_type t WHERE t.typnamespace = 'pulse'::regnamespace AND t.typname = $1) AS is_there;
 
 
 -- name: version_of_rows :one

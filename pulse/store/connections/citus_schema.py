@@ -32,6 +32,7 @@ _OF_ALL: Final = (
 # Of the steps of an upgrade: what changes tables, and what their columns are made of.
 _CHANGES_ROWS: Final = re.compile(r"(?:CREATE|ALTER|DROP) TABLE\b|(?:CREATE(?: UNIQUE)?|DROP) INDEX\b")
 _CHANGES_TYPES: Final = re.compile(r"(?:CREATE|ALTER|DROP) (?:TYPE|DOMAIN)\b")
+_TYPE: Final = re.compile(r"CREATE (?:TYPE|DOMAIN) pulse\.(\w+)")
 _LIST: Final = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|[(),]""")
 _ALTERED: Final = re.compile(r"ALTER TABLE (?:IF EXISTS )?pulse\.(\w+)")
 _DROPPED: Final = re.compile(r"\bDROP COLUMN (?:IF EXISTS )?(\w+)")
@@ -74,7 +75,7 @@ def version_of(sql: str) -> tuple[int, str]:
 
 def for_coordinator(command: str, tables: Container[str]) -> list[str]:
     """
-    A command of an upgrade, as the coordinator takes it for all nodes: in parts, since it takes some changes only one by one.
+    A command of an upgrade, as the coordinator takes it for all nodes; it takes some changes of a table one by one.
 
     Args:
         command: One command of a step.
@@ -112,6 +113,12 @@ def table_made_by(command: str) -> str | None:
     """The table that *command* makes."""
     found = _TABLE.match(command)
     return None if found is None else found["table"]
+
+
+def type_made_by(command: str) -> str | None:
+    """The type or domain that *command* makes."""
+    found = _TYPE.match(command)
+    return None if found is None else found[1]
 
 
 def columns_dropped_by(command: str) -> list[str]:

@@ -8,7 +8,8 @@ whose views then get the new columns. No transaction spans the two: a step that 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from pulse.errors import UnavailableError
@@ -30,7 +31,8 @@ LOCK_MS: Final = 50  # on the node of the rows, for a lock that others would wai
 # A statement that is sent to all nodes with such a lock: the time limit of the coordinator is the only one they notice.
 HOLD_MS: Final = 150
 WEAK_LOCK_MS: Final = 5_000
-_LIMITS: Final = {"statement_timeout": "0", "lock_timeout": "0", "idle_in_transaction_session_timeout": "60000"}
+# The coordinator takes no COMMIT in one message with a change of a table: who hangs in between keeps the lock.
+_LIMITS: Final = {"statement_timeout": "0", "lock_timeout": "0", "idle_in_transaction_session_timeout": "2000"}
 
 
 @contextlib.asynccontextmanager
@@ -76,21 +78,29 @@ class CitusSteps:
 
     async def _take(self, step: Step, command: str) -> None:
         shards = await self._shards()
+        if await self._is_there(citus_schema.type_made_by(command)):  # a move has begun the upgrade anew
+            return
+        table = (step.table or "").removeprefix("pulse.")
+        if step.locks_out and table in shards:
+            await self._end_autovacuum(f"pulse_rows.{table}_{shards[table]}")
+        limited = partial(self._limited, locks_out=step.locks_out)
         through = citus_schema.for_coordinator(command, shards)
         if not through:
-            await self._limited(self._home, step, citus_schema.for_rows(command, shards, CITUS["notice_move"].sql))
+            await limited(self._home, citus_schema.for_rows(command, shards, CITUS["notice_move"].sql))
             return
-        await self._widen(step, citus_schema.columns_dropped_by(command))
-        if step.locks_out and step.table is not None:
-            await self._end_autovacuum(step.table.removeprefix("pulse."), shards)
+        dropped = citus_schema.columns_dropped_by(command)
+        await self._widen(dropped)
         if step.kind is StepKind.CONCURRENT:
             await self._coordinator.execute(*through)
         else:
-            await self._limited(self._coordinator, step, *through)
+            await limited(self._coordinator, *through)
         made = citus_schema.table_made_by(command)
-        if made is not None and not await self._home.fetchval(CITUS["view_there"].sql, made):
-            await self._limited(self._home, step, *citus_schema.view_of(command, await self._shards()))
-        await self._widen(step, citus_schema.columns_dropped_by(command))
+        if made is not None and not await self._is_there(made):
+            await limited(self._home, *citus_schema.view_of(command, await self._shards()))
+        await self._widen(dropped)
+
+    async def _is_there(self, name: str | None) -> bool:
+        return name is not None and bool(await self._home.fetchval(CITUS["type_there"].sql, name))
 
     async def _shards(self) -> dict[str, int]:
         """The shards of the tables, on the node that has the rows: the session's, or the upgrade begins anew."""
@@ -102,14 +112,14 @@ class CitusSteps:
             )
         return await shards_of(self._home)
 
-    async def _widen(self, step: Step, dropped: list[str]) -> None:
+    async def _widen(self, dropped: list[str]) -> None:
         """Let the views have the columns of their tables, but for those that are to go: a view would keep them."""
         for row in await self._home.fetch(CITUS["wider_views"].sql, dropped):
-            await self._limited(self._home, step, row["statement"])
+            await self._limited(self._home, row["statement"], locks_out=True)
 
-    async def _end_autovacuum(self, table: str, shards: Mapping[str, int]) -> None:
+    async def _end_autovacuum(self, shard: str) -> None:
         """Wait until none has the table: the coordinator's time limit is too short for PostgreSQL to end one."""
-        name = in_schema(self._home, f"pulse_rows.{table}_{shards[table]}")
+        name = in_schema(self._home, shard)
         async with self._home.transaction():
             await self._home.execute(UPGRADE["upgrade_limits"].sql, f"{WEAK_LOCK_MS}", "0")
             await self._home.execute(await self._home.fetchval(UPGRADE["upgrade_guard"].sql, name))
@@ -119,9 +129,9 @@ class CitusSteps:
         if left is not None:
             await self._coordinator.execute(left)
 
-    async def _limited(self, connection: Connection[Record], step: Step, *commands: str) -> None:
-        """Run commands in a transaction that others wait behind for milliseconds only, if the step locks them out."""
-        lock_ms, hold_ms = (LOCK_MS, HOLD_MS) if step.locks_out else (WEAK_LOCK_MS, 0)
+    async def _limited(self, connection: Connection[Record], *commands: str, locks_out: bool) -> None:
+        """Run commands in a transaction that others wait behind for milliseconds only, if it locks them out."""
+        lock_ms, hold_ms = (LOCK_MS, HOLD_MS) if locks_out else (WEAK_LOCK_MS, 0)
         async with connection.transaction():
             await connection.execute(UPGRADE["upgrade_limits"].sql, f"{lock_ms}", f"{hold_ms}")
             for command in commands:
