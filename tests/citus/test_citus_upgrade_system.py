@@ -92,6 +92,8 @@ async def test_all_kinds_of_steps(nodes: Cluster, monkeypatch: Patch, tmp_path: 
         await _works(early)
         assert await early.fetchval("SELECT count(*) FROM pulse.jobs WHERE region = 'here'") == 1500
         assert await early.fetchval("SELECT to_regclass('pulse.schema_steps')") is None
+        on_shard = "SELECT c.relkind FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid WHERE tgname = $1"
+        assert await early.fetchval(on_shard, "regions_changed") == b"r"
         assert await upgrade(target) == NEXT
     await nodes.move(target.schema)
     more = f"CREATE DOMAIN pulse.colour AS text;\n{REGIONS.replace('IF NOT EXISTS ', '')};\n{COLOURS};\n"

@@ -90,7 +90,7 @@ async def _attach(connection: Session, shown: str) -> None:
         version = str(citus_schema.version_of(schema_sql())[0])
         if await connection.fetchval(CITUS["version_of_functions"].sql) != version:
             while (drop := await connection.fetchval(CITUS["unneeded_functions"].sql)) is not None:
-                await connection.execute(drop)  # those of a queue of another version, which would be in the way
+                await connection.execute(drop)  # of another version: OR REPLACE would refuse some
         await connection.execute(_GUARD)
         await connection.execute(await connection.fetchval(CITUS["note_version_of_functions"].sql, version))
         for command in citus_schema.for_home(schema_sql(), shards, CITUS["notice_move"].sql):

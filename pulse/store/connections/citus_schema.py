@@ -20,7 +20,7 @@ _PART: Final = re.compile(
 _COMMENTS: Final = re.compile(r"^(?:\s|--[^\n]*\n)*")
 _TABLE: Final = re.compile(r"CREATE TABLE (?:IF NOT EXISTS )?pulse\.(?P<table>\w+)")
 _OF_ROWS: Final = ("CREATE TABLE", "CREATE INDEX", "CREATE UNIQUE INDEX", "INSERT INTO")
-_TRIGGERS: Final = ("CREATE TRIGGER", "CREATE CONSTRAINT TRIGGER", "DROP TRIGGER")
+_TRIGGER: Final = re.compile(r"(?:CREATE (?:OR REPLACE )?(?:CONSTRAINT )?|DROP )TRIGGER\b")
 # Types, and the function of a generated column: tables of all nodes refer to them.
 _OF_ALL: Final = (
     "CREATE SCHEMA",
@@ -129,7 +129,7 @@ def columns_dropped_by(command: str) -> list[str]:
 
 def for_rows(command: str, shards: Mapping[str, int], notices_move: str) -> str:
     """Any other command of an upgrade, for the node that has the rows; arguments as for ``for_home``."""
-    if command.startswith(_TRIGGERS):
+    if _TRIGGER.match(command):
         return re.sub(r"\bON pulse\.(\w+)", lambda on: f"ON pulse_rows.{on[1]}_{shards[on[1]]}", command)
     if _FENCE.match(command):
         head, body = command.split(_BEGINS)
