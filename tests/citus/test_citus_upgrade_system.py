@@ -42,7 +42,7 @@ NEXT: Final = SCHEMA_VERSION + 1
 MADE_UP: Final = f"made up {NEXT}"
 DEADLINE_S: Final = 60.0
 FREE_S: Final = 1.0  # for a statement that waits for no lock, on a busy machine
-_WAITS: Final = "SELECT bool_or(now() - waitstart > interval '1 s') FROM pg_locks WHERE NOT granted"
+_WAITS: Final = "SELECT bool_or(clock_timestamp() - waitstart > interval '1 s') FROM pg_locks WHERE NOT granted"
 REGIONS: Final = "CREATE TABLE IF NOT EXISTS pulse.regions (name text PRIMARY KEY, colour pulse.colour, spare int)"
 COLOURS: Final = (
     "CREATE OR REPLACE FUNCTION pulse.colours() RETURNS bigint LANGUAGE sql BEGIN ATOMIC\n"
