@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -16,16 +17,24 @@ from typing import TYPE_CHECKING, Any, Final
 import asyncpg
 
 from pulse.security.schema_name import derived
+from pulse.store.connections.citus_installation import distribute
+from pulse.store.connections.pool import HOT_SETTINGS, Target, connect
 from tests.failover.cluster import Program, free_ports
 from tests.support.servers.postgres import base_directory
-from tests.support.waiting import until
+from tests.support.systems.epoch_kit import SETTINGS, starts
+from tests.support.systems.system_kit import Whole, place
+from tests.support.waiting import until, until_async
 
 if TYPE_CHECKING:
     from asyncpg import Connection, Record
 
+    from pulse.store.connections.session import Session
+
 GIVEN: Final = "PULSE_CITUS"  # the directory of the programs of a PostgreSQL that has Citus
 BOOT_S: Final = 30.0
 END_S: Final = 20.0
+GO_ON_S: Final = 15.0
+JOBS: Final = 40
 _SETTINGS: Final = {
     "shared_preload_libraries": "citus",
     "listen_addresses": "127.0.0.1",
@@ -152,10 +161,56 @@ class Cluster:
         return (one, two) if port == one.port else (two, one)
 
     async def move(self, schema: str, mode: str = "force_logical") -> None:
-        """Move a queue to the other node, as the rebalancer does."""
+        """
+        Move a queue to the other node, as the rebalancer does.
+
+        Citus removes what a move before has left there first, and gives up when it does not get a lock within 1 s:
+        its own cleaner may have it.
+        """
         _, other = await self.home(schema)
+
+        async def moved() -> bool:
+            try:
+                await connection.execute(_MOVE, derived("pulse_rows", schema), other.port, mode)
+            except asyncpg.InternalServerError as error:
+                if "could not be cleaned up" not in str(error):
+                    raise
+                return False
+            return True
+
         async with session(self.coordinator) as connection:
-            await connection.execute(_MOVE, derived("pulse_rows", schema), other.port, mode)
+            await until_async(moved, "the queue is moved", END_S)
+
+
+@contextlib.asynccontextmanager
+async def queue(nodes: Cluster, schema: str) -> AsyncIterator[Session]:
+    """A session of a new queue, on the node that has its rows."""
+    target = Target(nodes.dsn(), "tests", schema)
+    assert await distribute(target)
+    assert not await distribute(target)
+    connection = await connect(target, HOT_SETTINGS, statements=0)
+    try:
+        yield connection
+    finally:
+        connection.terminate()
+
+
+@contextlib.contextmanager
+def system(nodes: Cluster, schema: str, first: Node) -> Iterator[Whole]:
+    """A supervisor and workers for a queue of its own, whose DSN begins with *first*."""
+    dsn = nodes.dsn(first)
+    with place(dsn, (), **SETTINGS, PULSE_SCHEMA=schema, PULSE_DSN=dsn) as whole:
+        done = whole.command("migrate", "--citus")
+        assert done.returncode == 0, done.stderr
+        whole.start()
+        whole.pool("--processes", "1")
+        yield whole
+
+
+def goes_on(whole: Whole) -> None:
+    """Jobs run, of those that are submitted now."""
+    since_s = time.monotonic()
+    until(lambda: len([one for one in starts(whole) if one.at_s > since_s]) > JOBS, "jobs run", GO_ON_S)
 
 
 def dsn_of(*nodes: Node, who: str = "pulse", database: str = "pulse") -> str:

@@ -10,7 +10,6 @@ import signal
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sized
 from functools import partial
-from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,37 +21,32 @@ from pulse.errors import ConfigError, SchemaError, UnavailableError
 from pulse.protocol import SubmittedJob
 from pulse.store.admin.schema import ensure_schema
 from pulse.store.admin.upgrade.plan import UPGRADE
-from pulse.store.admin.upgrade.runner import upgrade
 from pulse.store.connections import citus, citus_installation
 from pulse.store.connections.citus import CITUS, stay_with_rows
 from pulse.store.connections.citus_installation import distribute
 from pulse.store.connections.citus_schema import commands
-from pulse.store.connections.pool import HOT_SETTINGS, Target, connect
+from pulse.store.connections.pool import Target, connect
 from pulse.store.connections.rendering import rendered
 from pulse.store.statements import STATEMENTS, schema_sql
 from pulse.store.store import Store
 from pulse_actors.runtime.pg_listen import LOOK_S, listen
-from tests.citus.cluster import Cluster, Node, cluster, dsn_of, session, why_not
-from tests.support.admin.upgrade_kit import make_upgrades
+from tests.citus.cluster import GO_ON_S, JOBS, Cluster, Node, cluster, dsn_of, goes_on, queue, session, system, why_not
 from tests.support.checking.planning import refused
-from tests.support.systems.epoch_kit import SETTINGS, Load, is_sound, more, starts
-from tests.support.systems.system_kit import Whole, place
+from tests.support.systems.epoch_kit import Load, is_sound, more, starts
+from tests.support.systems.system_kit import Whole
 from tests.support.waiting import until, until_async, until_blocked
 
 if TYPE_CHECKING:
     from asyncpg import Connection, Record
 
-    from pulse.store.connections.session import Session
 
 pytestmark = [
     pytest.mark.process, pytest.mark.postgres, pytest.mark.rest, pytest.mark.patient,
     pytest.mark.skipif(why_not() is not None, reason=f"not packaged: Citus: {why_not()}"),
 ]  # fmt: skip
 NEEDS_A_TABLE: Final = {"sample_waiting"}  # by TABLESAMPLE: the depths of a queue with very many waiting jobs
-GO_ON_S: Final = 15.0
 _FENCE: Final = "SELECT pulse.check_attempt(pulse.uuid7(), 1, 'nobody')"
 _SUBMIT: Final = "SELECT pulse.submit('nap')"
-JOBS: Final = 40
 SHORT_S: Final = 1.0
 _WAITING: Final = "SELECT pid FROM pg_stat_activity WHERE $1 = ANY (pg_blocking_pids(pid))"
 
@@ -61,19 +55,6 @@ _WAITING: Final = "SELECT pid FROM pg_stat_activity WHERE $1 = ANY (pg_blocking_
 def nodes() -> Iterator[Cluster]:
     with cluster() as made:
         yield made
-
-
-@contextlib.asynccontextmanager
-async def _queue(nodes: Cluster, schema: str) -> AsyncIterator[Session]:
-    """A session of a new queue, on the node that has its rows."""
-    target = Target(nodes.dsn(), "tests", schema)
-    assert await distribute(target)
-    assert not await distribute(target)
-    connection = await connect(target, HOT_SETTINGS, statements=0)
-    try:
-        yield connection
-    finally:
-        connection.terminate()
 
 
 async def test_the_planner_of_citus_refuses_what_pulse_needs(nodes: Cluster) -> None:
@@ -91,12 +72,12 @@ async def test_the_planner_of_citus_refuses_what_pulse_needs(nodes: Cluster) -> 
 
 
 async def test_postgresql_plans_the_statements_where_the_rows_are(nodes: Cluster) -> None:
-    async with _queue(nodes, "planned") as connection:
+    async with queue(nodes, "planned") as connection:
         assert (await refused(connection, "planned")).keys() == NEEDS_A_TABLE
 
 
 async def test_a_node_without_the_rows_is_not_used(nodes: Cluster) -> None:
-    async with _queue(nodes, "placed"):
+    async with queue(nodes, "placed"):
         home, other = await nodes.home("placed")
     for node in (other, nodes.coordinator):
         with pytest.raises(UnavailableError, match=f"Citus has it on 127.0.0.1:{home.port}"):
@@ -106,8 +87,33 @@ async def test_a_node_without_the_rows_is_not_used(nodes: Cluster) -> None:
             )
 
 
+async def test_a_role_without_a_right_to_the_rows_is_a_fault_of_the_settings(nodes: Cluster) -> None:
+    """Not an outage, which would be waited for: on a node that has the views, and on one where they would be made."""
+    async with queue(nodes, "closed"), session(nodes.coordinator) as admin:
+        await admin.execute("CREATE ROLE stranger LOGIN")
+        stranger = Target(nodes.dsn().replace("pulse@", "stranger@"), "tests", "closed")
+        for is_attached in (True, False):
+            home, _ = await nodes.home("closed")
+            refusal = (
+                f'role "stranger" may not use the rows of the queue "closed" on .*:{home.port}/pulse: they belong to '
+                '"pulse"; on the coordinator of Citus: GRANT "pulse" TO "stranger"'
+            )
+            with pytest.raises(ConfigError, match=refusal):
+                await connect(stranger, {})
+            if is_attached:
+                await nodes.move("closed", "block_writes")
+        schemas = f'"closed", {rendered("pulse_rows", "closed")}'
+        await admin.execute(f"GRANT USAGE ON SCHEMA {schemas} TO stranger")
+        with pytest.raises(ConfigError, match="may not use the rows"):
+            await connect(stranger, {})
+        await admin.execute('GRANT "pulse" TO "stranger"')
+        (await connect(stranger, {})).terminate()
+        await admin.execute('REVOKE "pulse" FROM "stranger"')
+        (await connect(stranger, {})).terminate()  # it may read what it is granted
+
+
 async def test_nothing_is_installed_beside_the_rows_of_another_node(nodes: Cluster) -> None:
-    async with _queue(nodes, "beside"):
+    async with queue(nodes, "beside"):
         _, other = await nodes.home("beside")
     lone = await connect(Target(dsn_of(other), "tests", "beside"), {})
     with pytest.raises(
@@ -144,7 +150,7 @@ async def test_without_citus_there_is_one_error(nodes: Cluster) -> None:
 
 async def test_a_move_and_a_write_to_all_tables_do_not_wait_for_each_other(nodes: Cluster) -> None:
     """Citus has one lock for all shards of a queue; with one for each shard this would be a deadlock."""
-    async with _queue(nodes, "woven") as early:
+    async with queue(nodes, "woven") as early:
         home, _ = await nodes.home("woven")
         shards = sorted(await early.fetch(CITUS["shards"].sql), key=lambda row: row["shard"])  # as a move locks them
         *others, first = [f"DELETE FROM pulse.{row['name']}" for row in shards]
@@ -162,7 +168,7 @@ async def test_a_move_and_a_write_to_all_tables_do_not_wait_for_each_other(nodes
 async def test_a_write_is_moved_too_or_refused(nodes: Cluster, mode: str) -> None:
     schema = f"guarded_{mode}"
     target = Target(nodes.dsn(), "tests", schema)
-    async with _queue(nodes, schema) as early:
+    async with queue(nodes, schema) as early:
         home, _ = await nodes.home(schema)
         blind = await connect(target, {}, limits={})  # its snapshot is from before the move, which it does not see
         await blind.execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM pulse.jobs")
@@ -187,19 +193,6 @@ async def test_a_write_is_moved_too_or_refused(nodes: Cluster, mode: str) -> Non
         connection.terminate()
 
 
-async def test_an_upgrade_is_refused_and_leaves_nothing(
-    nodes: Cluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """Servers of the next release work with the schema as it is."""
-    target = Target(nodes.dsn(), "tests", "aged")
-    async with _queue(nodes, "aged") as connection:
-        make_upgrades(monkeypatch, tmp_path, "ALTER TABLE pulse.jobs ADD COLUMN region text")
-        with pytest.raises(SchemaError, match='schema "aged" is at version 1, and a queue that Citus keeps is not'):
-            await upgrade(target)
-        assert await connection.fetchval(UPGRADE["upgrade_notes_there"].sql) is False
-        assert await ensure_schema(connection) == 1
-
-
 @contextlib.asynccontextmanager
 async def _migrating(node: Node, schema: str) -> AsyncIterator[Connection[Record]]:
     """A session that keeps others from making views or tables of a queue."""
@@ -213,7 +206,7 @@ async def test_rows_that_move_on_while_their_views_wait_are_not_shown(
 ) -> None:
     monkeypatch.setattr(citus, "LOCK_TIMEOUT", "1min")  # a move may take longer than a start should wait
     monkeypatch.setattr(citus, "DEADLINE_S", 60.0)
-    async with _queue(nodes, "hasty"):
+    async with queue(nodes, "hasty"):
         home, other = await nodes.home("hasty")
     await nodes.move("hasty")
     async with _migrating(other, "hasty") as holder:
@@ -226,7 +219,7 @@ async def test_rows_that_move_on_while_their_views_wait_are_not_shown(
 
 async def test_a_node_is_home_since_it_was_asked(nodes: Cluster) -> None:
     """Not since its answer: a move, and the refusal of a write on another connection, may come between the two."""
-    async with _queue(nodes, "dated") as connection:
+    async with queue(nodes, "dated") as connection:
         home, _ = await nodes.home("dated")
         async with session(home) as holder:
             async with holder.transaction():
@@ -241,7 +234,7 @@ async def test_a_node_is_home_since_it_was_asked(nodes: Cluster) -> None:
 
 async def _joins(nodes: Cluster, schema: str) -> Node:
     """The node whose next connection makes the views."""
-    async with _queue(nodes, schema):
+    async with queue(nodes, schema):
         _, other = await nodes.home(schema)
     await nodes.move(schema)
     return other
@@ -282,7 +275,7 @@ async def test_a_node_that_falls_silent_is_not_waited_for(
 
 async def test_the_pools_of_a_process_leave_the_old_node_together(nodes: Cluster) -> None:
     """What one pool is refused, another one does not read from tables that Citus will drop."""
-    async with _queue(nodes, "left"):
+    async with queue(nodes, "left"):
         store = Store(Target(nodes.dsn(), "tests", "left"))
         count = "SELECT count(*) FROM pulse.jobs"
         async with store.query.connection() as reading, store.hot.connection() as writing:
@@ -300,7 +293,7 @@ async def test_the_pools_of_a_process_leave_the_old_node_together(nodes: Cluster
 async def test_notifications_come_from_the_node_that_has_the_rows(nodes: Cluster) -> None:
     target = Target(nodes.dsn(), "tests", "heard")
     heard, began = list[str](), list[float]()
-    async with _queue(nodes, "heard"):
+    async with queue(nodes, "heard"):
         listening = asyncio.create_task(
             listen(target, {"pulse_work": heard.append}, lambda: began.append(time.monotonic()))
         )
@@ -318,24 +311,6 @@ def _has(found: Sized, count: int) -> bool:
     return len(found) == count
 
 
-@contextlib.contextmanager
-def _system(nodes: Cluster, schema: str, first: Node) -> Iterator[Whole]:
-    """A supervisor and workers for a queue of its own, whose DSN begins with *first*."""
-    dsn = nodes.dsn(first)
-    with place(dsn, (), **SETTINGS, PULSE_SCHEMA=schema, PULSE_DSN=dsn) as whole:
-        done = whole.command("migrate", "--citus")
-        assert done.returncode == 0, done.stderr
-        whole.start()
-        whole.pool("--processes", "1")
-        yield whole
-
-
-def _goes_on(whole: Whole) -> None:
-    """Jobs run, of those that are submitted now."""
-    since_s = time.monotonic()
-    until(lambda: len([one for one in starts(whole) if one.at_s > since_s]) > JOBS, "jobs run", GO_ON_S)
-
-
 def _told(whole: Whole, *words: str) -> str:
     done = whole.command(*words)
     assert done.returncode == 0, (words, done.stdout, done.stderr)
@@ -346,7 +321,7 @@ def test_queues_are_moved_and_nodes_die_while_jobs_run(nodes: Cluster) -> None:
     """Two supervisors through different nodes: nothing that was acknowledged is lost, no attempt runs twice."""
     with contextlib.ExitStack() as stack:
         wholes = [
-            stack.enter_context(_system(nodes, schema, first))
+            stack.enter_context(system(nodes, schema, first))
             for schema, first in zip(("orders", "mail"), nodes.nodes, strict=True)
         ]
         with Load(wholes[0]) as orders, Load(wholes[1]) as mail:
@@ -354,14 +329,14 @@ def test_queues_are_moved_and_nodes_die_while_jobs_run(nodes: Cluster) -> None:
                 more(whole, JOBS)
             for mode in ("force_logical", "block_writes"):
                 asyncio.run(nodes.move("orders", mode))
-                _goes_on(wholes[0])
-                _goes_on(wholes[1])
+                goes_on(wholes[0])
+                goes_on(wholes[1])
             home, _ = asyncio.run(nodes.home("orders"))
             home.kill()
             until(lambda: "is away" in " ".join(orders.refused), "the supervisor notices", GO_ON_S)
             home.start()
             for whole in wholes:
-                _goes_on(whole)
+                goes_on(whole)
         for whole, load in zip(wholes, (orders, mail), strict=True):
             jobs = whole.jobs()
             assert {jobs.wait(job).status for job in load.acked} == {"COMPLETED"}
@@ -369,7 +344,7 @@ def test_queues_are_moved_and_nodes_die_while_jobs_run(nodes: Cluster) -> None:
 
 
 def test_what_people_do_works(nodes: Cluster) -> None:
-    with _system(nodes, "people", nodes.coordinator) as whole:
+    with system(nodes, "people", nodes.coordinator) as whole:
         whole.pool("--processes", "1")
         jobs = whole.jobs()
         done = jobs.submit("nap", {"seconds": 0}, unique="k")

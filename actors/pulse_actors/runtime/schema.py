@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import anyio
 import structlog
 
-from pulse.errors import SchemaError, UnavailableError
+from pulse.errors import ConfigError, SchemaError, UnavailableError
 from pulse.store.admin import schema
 from pulse.store.admin.upgrade.plan import steps_between
 from pulse.store.admin.upgrade.runner import upgrade
@@ -50,7 +50,7 @@ async def see_to_schema(store: Store, *, boot: bool, embedded: bool, tells: bool
             try:
                 await _upgrade(store)
                 found, error = schema.SCHEMA_VERSION, ""
-            except (SchemaError, UnavailableError) as raised:
+            except (ConfigError, SchemaError, UnavailableError) as raised:
                 error = raised.message
         if error:
             log.warning("schema_upgrade_failed", error=error)

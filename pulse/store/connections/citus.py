@@ -6,7 +6,7 @@ import asyncio
 import time
 from typing import TYPE_CHECKING, Final
 
-from pulse.errors import UnavailableError
+from pulse.errors import ConfigError, UnavailableError
 from pulse.store.connections import citus_schema
 from pulse.store.connections.session import begin_migration, schema_in
 from pulse.store.failures import FAILURES
@@ -30,6 +30,11 @@ async def is_distributed(connection: Connection[Record]) -> bool:
     return bool(has_citus and await connection.fetchval(CITUS["distributed"].sql))
 
 
+async def shards_of(connection: Connection[Record]) -> dict[str, int]:
+    """Of each table that Citus keeps: the number at the end of the name that it has on its node."""
+    return {row["name"]: row["shard"] for row in await connection.fetch(CITUS["shards"].sql)}
+
+
 async def stay_with_rows(connection: Session, shown: str) -> None:
     """
     Look whether this node has the rows of a queue that Citus keeps; rows that have just arrived get their views.
@@ -39,6 +44,7 @@ async def stay_with_rows(connection: Session, shown: str) -> None:
         shown: The node's name in messages.
 
     Raises:
+        ConfigError: The role may not use them.
         UnavailableError: Another node has them, or the views cannot be made.
     """
     since_s = time.monotonic()
@@ -61,6 +67,12 @@ async def _is_attached(connection: Session, shown: str) -> bool:
         where = "no node" if home is None else home["node"]
         message = f"the queue {schema_in(connection)} is not on {shown}: Citus has it on {where}"
         raise UnavailableError(message)
+    if not home["is_allowed"]:
+        role, owner = home["role"], home["owner"]
+        raise ConfigError(
+            f'role "{role}" may not use the rows of the queue {schema_in(connection)} on {shown}: they belong to '
+            f'"{owner}"; on the coordinator of Citus: GRANT "{owner}" TO "{role}"'
+        )
     return bool(home["is_attached"])
 
 
@@ -73,8 +85,14 @@ async def _attach(connection: Session, shown: str) -> None:
     if not await _is_attached(connection, shown):  # while it waited, others may have made them, or moved the rows
         await connection.execute(CITUS["keep_local"].sql)
         await _check_version(connection)
-        shards = {row["name"]: row["shard"] for row in await connection.fetch(CITUS["shards"].sql)}
+        shards = await shards_of(connection)
+        await connection.execute(CITUS["forget_steps"].sql)
+        version = str(citus_schema.version_of(schema_sql())[0])
+        if await connection.fetchval(CITUS["version_of_functions"].sql) != version:
+            while (drop := await connection.fetchval(CITUS["unneeded_functions"].sql)) is not None:
+                await connection.execute(drop)  # of another version: OR REPLACE would refuse some
         await connection.execute(_GUARD)
+        await connection.execute(await connection.fetchval(CITUS["note_version_of_functions"].sql, version))
         for command in citus_schema.for_home(schema_sql(), shards, CITUS["notice_move"].sql):
             await connection.execute(command)
     await transaction.commit()
@@ -86,5 +104,5 @@ async def _check_version(connection: Session) -> None:
     found = await connection.fetchrow(CITUS["version_of_rows"].sql)
     if found is None or (found["version"], found["release"]) != (own, release):
         there = "of no version" if found is None else f"of version {found['version']} (pulse {found['release']})"
-        message = f"the rows are {there}; this pulse makes views of version {own} ({release}): use their release"
+        message = f"the rows are {there}; this pulse makes views of version {own}: run pulse migrate of that release"
         raise UnavailableError(message)

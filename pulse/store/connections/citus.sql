@@ -16,13 +16,17 @@ SELECT EXISTS (SELECT FROM pg_extension WHERE extname = 'citus')
 
 
 -- name: home_of_rows :one
--- What:    which node has the rows of this queue.
--- Args:    none.   Guard: none: reads. All its tables are on one node, so the jobs show it.
--- Returns: node, is_here, and is_attached: its views are here.
-SELECT n.nodename || ':' || n.nodeport AS node, p.groupid = g.groupid AS is_here, to_regclass('pulse.jobs') IS NOT NULL AS is_attached
-FROM pg_dist_shard s JOIN pg_dist_placement p ON p.shardid = s.shardid
+-- What:    which node has the rows of this queue, and may this role use them? Making the views takes the owner's rights.
+-- Args:    none.   Guard: none: reads; the catalogue, since looking a name up takes rights. All tables are on one node, so the jobs show it.
+-- Returns: node, is_here, is_attached: its views are here, is_allowed, role, owner.
+SELECT n.nodename || ':' || n.nodeport AS node, p.groupid = g.groupid AS is_here, v.is_attached,
+       CASE WHEN v.is_attached THEN has_schema_privilege(r.oid, 'USAGE') ELSE pg_has_role(r.nspowner, 'USAGE') END AS is_allowed,
+       current_user::text AS role, pg_get_userbyid(r.nspowner)::text AS owner
+FROM pg_namespace r JOIN pg_class c ON c.relnamespace = r.oid AND c.relname = 'jobs'
+JOIN pg_dist_shard s ON s.logicalrelid = c.oid JOIN pg_dist_placement p ON p.shardid = s.shardid
 JOIN pg_dist_node n ON n.groupid = p.groupid AND n.noderole = 'primary' CROSS JOIN pg_dist_local_group g
-WHERE s.logicalrelid = 'pulse_rows.jobs'::regclass;
+CROSS JOIN (SELECT EXISTS (SELECT FROM pg_class j WHERE j.relnamespace = to_regnamespace('pulse') AND j.relname = 'jobs')) v (is_attached)
+WHERE r.nspname = 'pulse_rows';
 
 
 -- name: shards :many
@@ -31,9 +35,68 @@ SELECT c.relname::text AS name, s.shardid AS shard FROM pg_dist_shard s JOIN pg_
 WHERE c.relnamespace = 'pulse_rows'::regnamespace ORDER BY c.relname;
 
 
+-- name: wider_views :many
+-- What:    what gives the views the columns that their tables have got, and takes away those that they will lose: a view keeps its columns, with NULL.
+-- Args:    $1 columns that go, text[], each after its table.   Guard: none: reads.   Returns: statement.
+WITH there AS (
+    SELECT v.oid AS view, v.relname AS name, c.oid AS shard, c.relname AS shard_name
+    FROM pg_dist_shard s JOIN pg_class t ON t.oid = s.logicalrelid JOIN pg_class v ON v.relname = t.relname
+    JOIN pg_class c ON c.relnamespace = t.relnamespace AND c.relname = t.relname || '_' || s.shardid
+    WHERE t.relnamespace = 'pulse_rows'::regnamespace AND v.relnamespace = 'pulse'::regnamespace AND v.relkind = 'v'
+), own AS (
+    SELECT t.*, a.attname, a.attnum, format_type(a.atttypid, a.atttypmod) AS type, t.name || '.' || a.attname = ANY($1) AS goes,
+           EXISTS (SELECT FROM pg_attribute r WHERE r.attrelid = t.shard AND r.attname = a.attname AND NOT r.attisdropped) AS has
+    FROM there t JOIN pg_attribute a ON a.attrelid = t.view AND a.attnum > 0
+), columns AS (
+    SELECT o.view, o.name, o.shard_name, o.attnum, o.goes AS differs,
+           CASE WHEN o.has AND NOT o.goes THEN quote_ident(o.attname)
+                WHEN o.attname = 'tableoid' THEN format('to_regclass(%L)::oid AS tableoid', format('%I.%I', 'pulse', o.name))
+                ELSE format('NULL::%s AS %I', o.type, o.attname) END AS column
+    FROM own o
+    UNION ALL
+    SELECT t.view, t.name, t.shard_name, 10000 + a.attnum, true, quote_ident(a.attname)
+    FROM there t JOIN pg_attribute a ON a.attrelid = t.shard AND a.attnum > 0 AND NOT a.attisdropped
+    WHERE NOT EXISTS (SELECT FROM pg_attribute v WHERE v.attrelid = t.view AND v.attname = a.attname)
+      AND t.name || '.' || a.attname <> ALL($1)
+)
+SELECT format('%s OR REPLACE VIEW %I.%I AS SELECT %s FROM %I.%I', 'CREATE', 'pulse', c.name,
+              string_agg(c.column, ', ' ORDER BY c.attnum), 'pulse_rows', c.shard_name) AS statement
+FROM columns c GROUP BY c.view, c.name, c.shard_name HAVING bool_or(c.differs);
+
+
+-- name: type_there :one
+-- What:    is there a type of this name? A view has one, too.   Args: $1 name.   Guard: none: reads.   Returns: is_there.
+SELECT EXISTS (SELECT FROM pg_type t WHERE t.typnamespace = 'pulse'::regnamespace AND t.typname = $1) AS is_there;
+
+
 -- name: version_of_rows :one
 -- What:    the newest version of this queue's tables.   Args: none.   Guard: none: reads.   Returns: version, release.
 SELECT version, release FROM pulse_rows.schema_version ORDER BY version DESC LIMIT 1;
+
+
+-- name: version_of_functions :one
+-- What:    which version of the schema the functions on this node are of.   Args: none.   Guard: none: reads.
+-- Returns: version; NULL or no row: unknown, or there are none.
+SELECT obj_description(p.oid, 'pg_proc') AS version FROM pg_proc p
+WHERE p.pronamespace = 'pulse'::regnamespace AND p.proname = 'stay_with_rows';
+
+
+-- name: note_version_of_functions :one
+-- What:    what notes that.   Args: $1 version.   Guard: none: reads.   Returns: statement.
+SELECT format('COMMENT ON FUNCTION %I.stay_with_rows() IS %L', 'pulse', $1::text) AS statement;
+
+
+-- name: unneeded_functions :one
+-- What:    what drops the functions on this node that nothing needs: neither tables of all nodes, nor each other, nor what is not pulse's.
+-- Args:    none.   Guard: none: reads.   Returns: statement; NULL: there are none.
+SELECT 'DROP FUNCTION ' || string_agg(p.oid::regprocedure::text, ', ') AS statement FROM pg_proc p
+WHERE p.pronamespace = 'pulse'::regnamespace
+  AND NOT EXISTS (SELECT FROM pg_depend d WHERE d.refclassid = 'pg_proc'::regclass AND d.refobjid = p.oid);
+
+
+-- name: forget_steps :exec
+-- What:    forget what an upgrade has done on this node before the queue was moved away.   Args: none.   Guard: the lock of migrations.   Returns: nothing.
+DROP TABLE IF EXISTS pulse.schema_steps;
 
 
 -- name: notice_move :exec
@@ -62,6 +125,11 @@ SET TRANSACTION READ WRITE;
 -- name: keep_local :exec
 -- What:    what this transaction creates is for this node alone.   Args: none.   Guard: none: this transaction only.   Returns: nothing.
 SET LOCAL citus.enable_ddl_propagation = off;
+
+
+-- name: stay_local :exec
+-- What:    what this session creates is for this node alone.   Args: none.   Guard: none: this session only.   Returns: nothing.
+SET citus.enable_ddl_propagation = off;
 
 
 -- name: keep_together :exec

@@ -1,8 +1,9 @@
-"""``pulse migrate --citus``: makes a queue whose tables Citus keeps."""
+"""``pulse migrate --citus``: makes a queue whose tables Citus keeps, through the coordinator."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 import asyncpg
@@ -13,7 +14,7 @@ from pulse.errors import ConfigError, UnavailableError
 from pulse.security.schema_name import quoted
 from pulse.store.connections import citus_schema
 from pulse.store.connections.citus import CITUS, LOCK_TIMEOUT, is_distributed
-from pulse.store.connections.pool import Target, connect
+from pulse.store.connections.pool import CONNECT_DEADLINE_S, Target, connect
 from pulse.store.connections.session import begin_migration
 from pulse.store.statements import STATEMENTS, schema_sql
 
@@ -38,29 +39,54 @@ async def distribute(target: Target) -> bool:
         ConfigError: The DSN has one host, there is no Citus, or the queue is there, and Citus does not keep it.
         UnavailableError: The coordinator does not answer, or is not named.
     """
+    connection = await coordinator_of(target, _LIMITS)
+    try:
+        async with asyncio.timeout(DEADLINE_S):
+            return await _make(connection)
+    except TimeoutError as error:
+        raise UnavailableError(f"the database {target.shown} gave no answer within {DEADLINE_S:g} s") from error
+    finally:
+        connection.terminate()
+
+
+async def coordinator_of(target: Target, limits: Mapping[str, str]) -> Session:
+    """
+    A session of the coordinator, through which tables are made and changed.
+
+    Args:
+        target: The coordinator and the nodes.
+        limits: Limits that the server enforces.
+
+    Raises:
+        ConfigError: The DSN has one host, or there is no Citus.
+        UnavailableError: The coordinator does not answer, or is not named.
+    """
     dsns = hosts_of(target.dsn)
     if len(dsns) == 1:
         raise ConfigError(
-            f"PULSE_DSN {target.shown} names one host: --citus needs the coordinator and all nodes, separated by commas"
+            f"PULSE_DSN {target.shown} names one host: a queue on Citus needs the coordinator and all nodes, "
+            "separated by commas"
         )
     silent: list[str] = []
     for dsn in dsns:
         host = msgspec.structs.replace(target, dsn=dsn)
         try:
-            connection = await connect(host, {}, limits=_LIMITS)
+            connection = await connect(host, {}, limits=limits)
         except UnavailableError as error:
             silent.append(error.message)
             continue
         try:
-            async with asyncio.timeout(DEADLINE_S):
+            async with asyncio.timeout(CONNECT_DEADLINE_S):
                 if await _is_coordinator(connection, host.shown):
-                    return await _make(connection)
-        except TimeoutError as error:
-            raise UnavailableError(f"the database {host.shown} gave no answer within {DEADLINE_S:g} s") from error
-        finally:
+                    return connection
+        except TimeoutError:
+            silent.append(f"the database {host.shown} gave no answer within {CONNECT_DEADLINE_S:g} s")
+        except BaseException:
             connection.terminate()
+            raise
+        connection.terminate()
     reason = "; ".join(silent) or f"it is none of the hosts of {target.shown}"
-    raise UnavailableError(f"tables are made through the coordinator of Citus: {reason}")
+    raise UnavailableError(f"tables are made and changed through the coordinator of Citus: {reason}")
 
 
 async def _is_coordinator(connection: Session, shown: str) -> bool:

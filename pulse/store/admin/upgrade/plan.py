@@ -8,6 +8,7 @@ import msgspec
 
 from pulse.store.admin import schema
 from pulse.store.admin.upgrade.steps import Step, steps_of
+from pulse.store.connections.citus import is_distributed, shards_of
 from pulse.store.connections.session import in_schema
 from pulse.store.statements import parse, texts
 
@@ -78,7 +79,10 @@ async def plan(connection: Connection[Record]) -> UpgradePlan:
     found = await schema.installed_version(connection)
     steps = steps_between(found, schema.SCHEMA_VERSION) if found else []
     done = await noted(connection) if steps else {}
-    tables = {in_schema(connection, step.table): step.table for step in steps if step.table is not None}
+    kept = await shards_of(connection) if steps and await is_distributed(connection) else {}
+    shards = {f"pulse.{name}": f"pulse_rows.{name}_{shard}" for name, shard in kept.items()}
+    names = {step.table for step in steps if step.table is not None}
+    tables = {in_schema(connection, shards.get(name, name)): name for name in names}
     sizes = {tables[row["name"]]: row for row in await connection.fetch(UPGRADE["upgrade_tables"].sql, [*tables])}
     planned = list[StepState]()
     for step in steps:

@@ -21,9 +21,9 @@ from pulse.errors import SchemaError, UnavailableError
 from pulse.store.admin import schema
 from pulse.store.admin.checks import connected
 from pulse.store.admin.roles import grants_sql, standing
+from pulse.store.admin.upgrade.citus_steps import CitusSteps, steps_on_citus
 from pulse.store.admin.upgrade.plan import UPGRADE, StepProgress, noted, steps_between
 from pulse.store.admin.upgrade.steps import Step, StepKind
-from pulse.store.connections.citus import is_distributed
 from pulse.store.connections.session import in_schema, schema_in
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ async def upgrade(target: Target, say: Say = lambda _: None, *, alone: bool = Fa
             lacks a right.
     """
     async with connected(target, _SETTINGS, owns_session=True) as connection:
-        return await Upgrade(connection, say, alone=alone).run()
+        return await Upgrade(connection, say, alone=alone, target=target).run()
 
 
 class Upgrade:
@@ -80,12 +80,17 @@ class Upgrade:
 
     Args:
         say, alone: As for ``upgrade``.
+        target: Where the coordinator is found, too, if Citus keeps the queue.
     """
 
-    def __init__(self, connection: Connection[Record], say: Say, *, alone: bool = False) -> None:
+    def __init__(
+        self, connection: Connection[Record], say: Say, *, alone: bool = False, target: Target | None = None
+    ) -> None:
         self._connection = connection
         self._say = say
         self._alone = alone
+        self._target = target
+        self._citus: CitusSteps | None = None
         self._told_s = time.monotonic()
 
     async def run(self) -> int:
@@ -93,23 +98,15 @@ class Upgrade:
         found = await schema.ensure_schema(self._connection, any_older=True)
         if found == 0 or found >= schema.SCHEMA_VERSION:
             return found
-        await self._refuse_distributed(found)
         try:
             await self._lock()
             version = await schema.installed_version(self._connection)  # another upgrade may have ended meanwhile
             if version < schema.SCHEMA_VERSION:
-                await self._upgrade(version)
+                async with steps_on_citus(self._connection, self._target) as self._citus:
+                    await self._upgrade(version)
         except asyncpg.InsufficientPrivilegeError as error:
             raise SchemaError(await schema.why_refused(self._connection, found, str(error.args[0]))) from error
         return found
-
-    async def _refuse_distributed(self, found: int) -> None:
-        """The steps alter tables, which are views where Citus keeps the queue."""
-        if await is_distributed(self._connection):
-            raise SchemaError(
-                f"the schema {schema_in(self._connection)} is at version {found}, and a queue that Citus keeps is not "
-                f"upgraded yet: {schema.RELEASES[found]} and the release after it work with this version"
-            )
 
     async def _lock(self) -> None:
         deadline_s = time.monotonic() + OTHERS_S
@@ -152,6 +149,10 @@ class Upgrade:
             )
 
     async def _take(self, step: Step, before: StepProgress) -> None:
+        if self._citus is not None and step.kind is not StepKind.BATCHES:
+            await self._patiently(step, partial(self._citus.take, step))
+            await self._note(step, StepProgress(is_done=True))
+            return
         match step.kind:
             case StepKind.BRIEF | StepKind.LONG:
                 await self._patiently(step, partial(self._once, step))

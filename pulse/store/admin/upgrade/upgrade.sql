@@ -93,6 +93,13 @@ FROM pg_class c JOIN pg_index i ON i.indexrelid = c.oid
 WHERE c.relnamespace = to_regnamespace('pulse') AND c.relname = $1 AND NOT i.indisvalid;
 
 
+-- name: upgrade_invalid_rows :one
+-- What:    the same, for the coordinator of Citus.   Args: $1 name.   Guard: none: reads.   Returns: the statement; no row: there is none.
+SELECT format('DROP INDEX CONCURRENTLY IF EXISTS %I.%I', 'pulse_rows', c.relname) AS statement
+FROM pg_class c JOIN pg_index i ON i.indexrelid = c.oid
+WHERE c.relnamespace = to_regnamespace('pulse_rows') AND c.relname = $1 AND NOT i.indisvalid;
+
+
 -- name: upgrade_tables :many
 -- What:    the size of tables.   Args: $1 names text[].   Guard: none: reads.   Returns: name, rows (estimated), bytes, with indexes.
 SELECT n.name, greatest(c.reltuples, 0)::bigint AS rows, pg_total_relation_size(c.oid) AS bytes

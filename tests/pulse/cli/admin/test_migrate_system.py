@@ -65,7 +65,7 @@ def test_a_database_without_citus_is_one_line_and_stays_empty(empty: str) -> Non
 def test_citus_is_more_than_one_host() -> None:
     done = run(["migrate", "--citus", "--dsn", "postgresql://u@127.0.0.1:1/x"], environment())
     assert (done.code, done.out, done.err.count("\n")) == (1, "", 1)
-    assert "PULSE_DSN postgresql://u@127.0.0.1:1/x names one host: --citus needs the coordinator" in done.err
+    assert "PULSE_DSN postgresql://u@127.0.0.1:1/x names one host: a queue on Citus needs the coordinator" in done.err
 
 
 def test_a_missing_database_is_one_line(empty: str) -> None:

@@ -119,6 +119,49 @@ def test_the_version_that_rows_must_have() -> None:
     assert citus_schema.version_of(schema_sql()) == (SCHEMA_VERSION, RELEASES[SCHEMA_VERSION])
 
 
+@pytest.mark.parametrize(("command", "wanted"), [
+    ("ALTER TABLE pulse.jobs ADD COLUMN a pulse.job_time, DROP CONSTRAINT b, ADD CHECK (a IN (1, 2) AND ',' <> '(')", [
+        "ALTER TABLE pulse_rows.jobs ADD COLUMN a pulse.job_time", "ALTER TABLE pulse_rows.jobs DROP CONSTRAINT b",
+        "ALTER TABLE pulse_rows.jobs ADD CHECK (a IN (1, 2) AND ',' <> '(')",
+    ]),
+    ("ALTER TABLE IF EXISTS pulse.jobs ADD a int", ["ALTER TABLE IF EXISTS pulse_rows.jobs ADD a int"]),
+    ("CREATE TABLE IF NOT EXISTS pulse.new (a pulse.other, b int REFERENCES pulse.jobs)",
+     ["CREATE TABLE IF NOT EXISTS pulse_rows.new (a pulse.other, b int REFERENCES pulse_rows.jobs)"]),
+    ("CREATE UNIQUE INDEX CONCURRENTLY a ON pulse.jobs (pulse.jittered(id))",
+     ["CREATE UNIQUE INDEX CONCURRENTLY a ON pulse_rows.jobs (pulse.jittered(id))"]),
+    ("DROP INDEX CONCURRENTLY pulse.idx_jobs_held", ["DROP INDEX CONCURRENTLY pulse_rows.idx_jobs_held"]),
+    ("DROP TABLE pulse.jobs", ["DROP TABLE pulse_rows.jobs"]),
+    ("CREATE DOMAIN pulse.colour AS text", ["CREATE DOMAIN pulse.colour AS text"]),
+    ("ALTER TYPE pulse.job_status ADD VALUE 'NEW'", ["ALTER TYPE pulse.job_status ADD VALUE 'NEW'"]),
+    *((command, []) for command in (
+        "CREATE FUNCTION pulse.x()", "UPDATE pulse.jobs", "INSERT INTO pulse.jobs", "CREATE TRIGGER x",
+        "DROP TRIGGER x", "CREATE SEQUENCE pulse.x", "GRANT SELECT ON TABLE pulse.jobs TO x", "DO $$BEGIN END$$",
+    )),
+])  # fmt: skip
+def test_what_the_coordinator_takes_of_an_upgrade(command: str, wanted: list[str]) -> None:
+    """Names of tables become those of the rows; types and functions are where they were."""
+    assert citus_schema.for_coordinator(command, {"jobs"}) == wanted
+
+
+@pytest.mark.parametrize(("command", "wanted"), [
+    ("CREATE TRIGGER a AFTER INSERT ON pulse.jobs EXECUTE FUNCTION pulse.x()",
+     "CREATE TRIGGER a AFTER INSERT ON pulse_rows.jobs_7 EXECUTE FUNCTION pulse.x()"),
+    ("CREATE OR REPLACE TRIGGER a ON pulse.jobs", "CREATE OR REPLACE TRIGGER a ON pulse_rows.jobs_7"),
+    ("DROP TRIGGER IF EXISTS a ON pulse.jobs", "DROP TRIGGER IF EXISTS a ON pulse_rows.jobs_7"),
+    ("CREATE OR REPLACE FUNCTION pulse.check_attempt()\nBEGIN\nEND",
+     f"CREATE OR REPLACE FUNCTION pulse.check_attempt()\nBEGIN\n    {NOTICES};\nEND"),
+    ("UPDATE pulse.jobs SET a = 1", "UPDATE pulse.jobs SET a = 1"),
+])  # fmt: skip
+def test_what_the_node_of_the_rows_takes_of_an_upgrade(command: str, wanted: str) -> None:
+    assert citus_schema.for_rows(command, {"jobs": 7}, NOTICES) == wanted
+
+
+def test_the_columns_that_an_upgrade_drops() -> None:
+    command = "ALTER TABLE pulse.jobs DROP COLUMN a, ADD b int, DROP COLUMN IF EXISTS c"
+    assert citus_schema.columns_dropped_by(command) == ["jobs.a", "jobs.c"]
+    assert citus_schema.columns_dropped_by("SELECT 'DROP COLUMN a'") == []
+
+
 class _Numbers(dict[str, int]):
     def __missing__(self, key: str) -> int:
         return 1
