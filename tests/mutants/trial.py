@@ -12,7 +12,8 @@ from types import MappingProxyType
 from typing import Final
 
 from tests.mutants import judges
-from tests.mutants.judging.court import FIRST_LIMIT_S, LATER_LIMIT_S, Court
+from tests.mutants.judging.batches import Batches
+from tests.mutants.judging.court import FIRST_LIMIT_S, LATER_LIMIT_S, OWN_LIMIT_S, Court
 from tests.mutants.judging.forks import HUNG, KILLED, SURVIVED, UNFIT
 from tests.mutants.judging.warm import NO_TIME, OLDEST, Judges, is_late
 from tests.mutants.source import ROOT, SCHEMA, Mutant, is_in_function, path_of
@@ -86,12 +87,14 @@ class Trial:
             warm.reached.pop(name, None)
         left = self._mutants
         last = self._tell_fast if self._is_fast else self._tell_first
-        for begins, tell in ((_near, self._tell_known), (_begins, last)):
+        for begins, tell, limit_s in ((_near, self._tell_known, OWN_LIMIT_S), (_begins, last, FIRST_LIMIT_S)):
             left = [one for one in left if one.key not in self._ended]
             these = tuple({begin for one in left for begin in begins(one)})
             names = {item.nodeid for item in warm.items if item.nodeid.startswith(these)} - slow
             self._record(warm, names - warm.reached.keys(), left)
-            self._judge(warm, left, tell, FIRST_LIMIT_S)
+            batches = Batches(self._court, self._until_s, limit_s)
+            rest = batches.judge(self._with_tests(warm, left, is_last=False), tell)
+            self._court.judge(rest, tell, self._until_s, limit_s)
         if self._is_fast or time.monotonic() > self._until_s:
             return
         self._is_late = True

@@ -22,6 +22,7 @@ import pytest
 from pulse.common.text import cut
 from pulse.store import store
 from pulse.store.statements import name_of
+from pulse.ui import guard
 from tests.mutants import force, judges, operators, repairs, source, sql_operators, trial
 from tests.mutants.__main__ import chosen, parser
 from tests.mutants.judging import leftovers
@@ -202,16 +203,25 @@ def test_a_statement_gets_another_text(tmp_path: Path) -> None:
     mutant = Mutant("complete_jobs", "", Span(0, 0), "\n")
     before = store._COMPLETE
     assert holds_in_fork(mutant, tmp_path, lambda: f"\n{before}" == store._COMPLETE)
-    assert holds_in_fork(mutant, tmp_path, lambda: name_of(store._COMPLETE) == "complete_jobs")
+    assert holds_in_fork(
+        mutant, tmp_path, lambda: before != store._COMPLETE and name_of(store._COMPLETE) == "complete_jobs"
+    )
+
+
+def test_a_constant_gets_another_value(tmp_path: Path) -> None:
+    (mutant,) = [one for one in tabled.mutants()["pulse.ui.guard"] if one.scope == "_READING"]
+    assert holds_in_fork(mutant, tmp_path, lambda: "OPTIONS" in guard._READING)
 
 
 def holds_in_fork(mutant: Mutant, directory: Path, condition: Callable[[], bool]) -> bool:
-    """Whether *condition* holds where *mutant* is in force."""
+    """Whether *condition* holds where *mutant* is in force, and not after it was taken back."""
     pid = os.fork()
     if pid == 0:
         try:
-            force.force(mutant, directory)
-            os._exit(0 if condition() else 1)
+            take_back = force.force(mutant, directory)
+            holds = condition()
+            take_back()
+            os._exit(0 if holds and not condition() else 1)
         finally:
             os._exit(2)
     return os.waitpid(pid, 0)[1] == 0
@@ -336,6 +346,7 @@ def test_slow_tests_are_run_only_where_fast_ones_notice_nothing(
     monkeypatch.setattr(trial, "_files_for", lambda _: [one.partition("::")[0] for one in (FAST, OWN, FAR)])
     items = [SimpleNamespace(nodeid=name, get_closest_marker=lambda _: None) for name in (FAST, OWN, FAR)]
     monkeypatch.setattr(trial, "Court", lambda warm: warm)
+    monkeypatch.setattr(trial, "Batches", lambda *_: SimpleNamespace(judge=lambda cases, _tell: cases))
     warm = Warm(noticing, items)
     judged = Trial([mutant], time.monotonic() + 60.0, {mutant.key: known} if known else {})
     judged.work(cast("Judges", warm))
