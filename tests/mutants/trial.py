@@ -178,14 +178,14 @@ class Trial:
         self, warm: Judges, mutants: Sequence[Mutant], *, is_last: bool
     ) -> Iterator[tuple[Mutant, list[str]]]:
         """Those that no test judges yet are left for later; in the end they survive, unless their own test skips."""
+        good = {name: one.lines for name, one in warm.reached.items() if one.passed}
         for one in mutants:
             if time.monotonic() > self._until_s:  # to find the tests of thousands takes a while, too
                 return
-            if (tests := self._tests(warm, one)) or (is_last and not one.killer):
+            if (tests := self._tests(good, one)) or (is_last and not one.killer):
                 yield one, tests
 
-    def _tests(self, warm: Judges, mutant: Mutant) -> list[str]:
-        good = {name: one.lines for name, one in warm.reached.items() if one.passed}
+    def _tests(self, good: Mapping[str, Mapping[str, int]], mutant: Mutant) -> list[str]:
         if mutant.killer:
             return [name for name in good if name.startswith(_begins(mutant))]
         if mutant.where == SCHEMA:

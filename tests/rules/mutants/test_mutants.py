@@ -27,7 +27,8 @@ from tests.mutants import force, judges, operators, repairs, source, sql_operato
 from tests.mutants.__main__ import chosen, parser
 from tests.mutants.judging import leftovers
 from tests.mutants.judging.court import Court
-from tests.mutants.judging.forks import HUNG, KILLED, SURVIVED, Forks
+from tests.mutants.judging.forks import HUNG, KILLED, SURVIVED
+from tests.mutants.judging.likeness import Likeness
 from tests.mutants.judging.reach import Reached
 from tests.mutants.judging.warm import NO_TIME, Judges
 from tests.mutants.site import hook
@@ -254,6 +255,17 @@ def test_the_table_of_tests_that_noticed_mutants(tmp_path: Path, monkeypatch: py
     assert killers.known("a") == {"a": "t::four"}
 
 
+def test_the_words_of_a_mutant_say_which_tests_are_about_it(request: pytest.FixtureRequest) -> None:
+    """The rarer a word, the more it counts; those of a test are in its name and its function."""
+    like = Likeness(request.session.items)
+    (mutant,) = [one for one in operators.mutants_of("pulse.common.text") if one.key.endswith(CUT)]
+    weights = like.weights_of(mutant)
+    assert sum(weights.values()) == pytest.approx(1.0)
+    mine = request.node.nodeid
+    assert 0.0 < like.of(mine, weights) < 1.0
+    assert like.of(mine, {"about": 0.5, "no" + "where": 0.25, "likeness": 0.25}) == 0.75
+
+
 def test_what_a_fork_has_started_ends_with_it() -> None:
     """Programs with a session of their own, too, as supervisors are."""
     reading, writing = os.pipe()
@@ -356,12 +368,10 @@ def test_slow_tests_are_run_only_where_fast_ones_notice_nothing(
 
 
 @pytest.mark.parametrize("scope", ["schema_sql", "nobody_names_this"])
-def test_the_blind_judge_no_schema(scope: str, tmp_path: Path) -> None:
+def test_the_blind_judge_no_schema(scope: str) -> None:
     """A test of what a mutant of the schema replaces would fail whatever the mutant is."""
     blind = next(iter(BLIND))
     seeing = f"{blind.partition('::')[0]}::another"
     mutant = Mutant(source.SCHEMA, scope, Span(0, 1), "x")
     judged = Trial([mutant], math.inf)
-    warm = Judges(judged.work, Forks(tmp_path, 1, None), "")
-    warm.reached |= dict.fromkeys((*BLIND, seeing), Reached(0.1, True, {}))
-    assert judged._tests(warm, mutant) == [seeing]
+    assert judged._tests({name: {} for name in (*BLIND, seeing)}, mutant) == [seeing]
