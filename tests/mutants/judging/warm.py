@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import math
 import pickle
 import signal
 import time
@@ -200,7 +201,16 @@ class Judges:
             of_text += 9 * self.kills.get(here + name, 0) + 3 * self.kills.get(here + name.partition("::")[0], 0)
             return -of_text / took_s[name], -self.kills.get(name, 0) / took_s[name], cost
 
-        best = sorted(names, key=place)
+        worth = {name: place(name) for name in names}
+        again: Counter[str] = (
+            Counter()
+        )  # of a test with several sets of parameters: what one missed, another does often
+        for name in sorted(names, key=worth.__getitem__):
+            test = name.partition("[")[0]
+            of_text, of_all, cost = worth[name]
+            worth[name] = of_text / math.sqrt(1 + again[test]), of_all, cost
+            again[test] += 1
+        best = sorted(names, key=worth.__getitem__)
         places: dict[str, int] = {}
         for name in best:
             places.setdefault(name.partition("::")[0], len(places))
