@@ -181,8 +181,9 @@ class Judges:
         Those of a file are together: they share a database.
         """
         path = str(path_of(mutant.where)) if mutant.is_code else ""
-        near = [name for name in names if not path or path in self.reached[name].lines]
-        far = [name for name in names if name not in near]
+        near, far = list[str](), list[str]()
+        for name in names:
+            (near if not path or path in self.reached[name].lines else far).append(name)
         return self._in_order(mutant, near, left_s) + self._in_order(mutant, far, left_s)
 
     def _in_order(self, mutant: Mutant, names: list[str], left_s: float) -> list[str]:
@@ -202,24 +203,21 @@ class Judges:
             return -of_text / took_s[name], -self.kills.get(name, 0) / took_s[name], cost
 
         worth = {name: place(name) for name in names}
-        again: Counter[str] = (
-            Counter()
-        )  # of a test with several sets of parameters: what one missed, another does often
+        again: Counter[str] = Counter()  # of a test: where some parameters miss a mutant, others often do
         for name in sorted(names, key=worth.__getitem__):
             test = name.partition("[")[0]
             of_text, of_all, cost = worth[name]
             worth[name] = of_text / math.sqrt(1 + again[test]), of_all, cost
             again[test] += 1
-        best = sorted(names, key=worth.__getitem__)
-        places: dict[str, int] = {}
-        for name in best:
-            places.setdefault(name.partition("::")[0], len(places))
         chosen: list[str] = []
-        for name in best[:3] + sorted(best[3:], key=lambda name: places[name.partition("::")[0]]):
+        for name in sorted(names, key=worth.__getitem__):
             left_s -= self.reached[name].took_s
             if left_s > 0 or not chosen:
                 chosen.append(name)
-        return chosen
+        places: dict[str, int] = {}
+        for name in chosen:
+            places.setdefault(name.partition("::")[0], len(places))
+        return chosen[:3] + sorted(chosen[3:], key=lambda name: places[name.partition("::")[0]])
 
     def try_with(self, slot: int, mutant: Mutant, names: Sequence[str]) -> int:
         """In a fork: what becomes of *mutant* with these tests, one after the other until one fails."""
