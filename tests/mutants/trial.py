@@ -82,7 +82,7 @@ class Trial:
         slow = {item.nodeid for item in warm.items if is_late(item)}
         named = {one.killer for one in self._known}
         self._record(warm, {item.nodeid for item in warm.items if item.nodeid in named}, self._known)
-        self._judge(warm, self._known, self._tell_known, LATER_LIMIT_S)
+        self._judge_together(warm, self._known, self._tell_known, LATER_LIMIT_S)
         for name in named:  # which of the lines of others it reaches was not recorded
             warm.reached.pop(name, None)
         left = self._mutants
@@ -92,9 +92,7 @@ class Trial:
             these = tuple({begin for one in left for begin in begins(one)})
             names = {item.nodeid for item in warm.items if item.nodeid.startswith(these)} - slow
             self._record(warm, names - warm.reached.keys(), left)
-            batches = Batches(self._court, self._until_s, limit_s)
-            rest = batches.judge(self._with_tests(warm, left, is_last=False), tell)
-            self._court.judge(rest, tell, self._until_s, limit_s)
+            self._judge_together(warm, left, tell, limit_s)
         if self._is_fast or time.monotonic() > self._until_s:
             return
         self._is_late = True
@@ -161,6 +159,14 @@ class Trial:
         self._silent |= said
         self._recording_s += time.monotonic() - now_s
         print(f"{len(names)} tests judge {len(mutants)} mutants", flush=True)  # noqa: T201
+
+    def _judge_together(
+        self, warm: Judges, mutants: Sequence[Mutant], tell: Callable[[Mutant, int, str], None], limit_s: float
+    ) -> None:
+        assert self._court is not None
+        batches = Batches(self._court, self._until_s, limit_s)
+        left = batches.judge(self._with_tests(warm, mutants, is_last=False), tell)
+        self._court.judge(left, tell, self._until_s, limit_s)
 
     def _judge(
         self,

@@ -1,5 +1,5 @@
 """
-Tries the mutants of one text in one process, one after the other: a fork and its databases cost more than a test.
+Tries several mutants, of one text or one file of tests, in one process: a fork and its databases cost more than a test.
 
 One is found when a test fails with it, and passes as soon as the change is taken back. If the test does not pass then,
 or does not end, the mutant is tried in a fork of its own (``court``), and the others of the batch go on in a new one.
@@ -19,6 +19,7 @@ from typing import Final, TypeAlias
 import asyncpg
 
 from tests.mutants.force import changed_function, force
+from tests.mutants.judges import starts_processes
 from tests.mutants.judging.court import Court
 from tests.mutants.judging.databases import Template, look_at
 from tests.mutants.judging.forks import KILLED, LEFT_OUT, SURVIVED, UNFIT
@@ -53,12 +54,13 @@ class Batches:
         """Returns those that are to be tried in forks of their own."""
         judges = self.court.judges
         judges.count_senders()
-        groups: defaultdict[str, list[_Case]] = defaultdict(list)
+        groups: defaultdict[tuple[str, bool], list[_Case]] = defaultdict(list)
         for mutant, names in cases:
-            if mutant.killer.endswith(OLDEST) or (mutant.where == SCHEMA and not changed_function(mutant)):
+            if _is_for_a_fork(mutant, names):
                 self._left.append((mutant, names))
             else:
-                groups[mutant.where].append((mutant, names))
+                about = names[0].partition("::")[0] if len(names) == 1 else mutant.where
+                groups[about, mutant.where == SCHEMA].append((mutant, names))
         for group in groups.values():
             group.sort(key=lambda case: case[0].scope)
             for at in range(0, len(group), _LONGEST):
@@ -148,3 +150,13 @@ class Batches:
         judges.leave(item)
         assert item.parent is not None
         return judges.passes(item, Following.from_parent(item.parent, name="next"))
+
+
+def _is_for_a_fork(mutant: Mutant, names: Sequence[str]) -> bool:
+    """It is for another server, or more than a function changes, or its test starts processes, which have it, too."""
+    is_schema = mutant.where == SCHEMA
+    return (
+        mutant.killer.endswith(OLDEST)
+        or any(map(starts_processes, names))
+        or (is_schema and not changed_function(mutant))
+    )

@@ -10,8 +10,10 @@ from typing import Any, Final
 
 import pytest
 
+from tests.mutants.judging import batches
 from tests.mutants.judging.forks import KILLED, SURVIVED
-from tests.mutants.source import ROOT
+from tests.mutants.judging.warm import OLDEST
+from tests.mutants.source import ROOT, SCHEMA, Mutant, Span, text_of
 
 pytestmark = pytest.mark.patient  # what hangs is waited for
 
@@ -116,3 +118,21 @@ def test_what_a_batch_finds(case: str, said: dict[str, Any]) -> None:
     assert said[case][0] == {name: [KILLED if test else SURVIVED, test] for name, test in ends.items()}
     assert {*said[case][1]} == left
     assert said[case][2] == processes
+
+
+@pytest.mark.parametrize(("where", "scope", "killer", "test", "is_for_a_fork"), [
+    ("pulse.common.text", "", "", "tests/pulse/test_job.py::test_a", False),
+    ("pulse.common.text", "", "", "tests/pulse/test_job_system.py::test_a", True),
+    (SCHEMA, "submit", "", "tests/schema/test_a_pg.py::test_a", False),
+    (SCHEMA, "submit", f"tests/schema/test_a_pg.py{OLDEST}", "tests/schema/test_a_pg.py::test_a", True),
+    (SCHEMA, "", "", "tests/schema/test_a_pg.py::test_a", True),
+])  # fmt: skip
+def test_what_is_tried_alone(*, where: str, scope: str, killer: str, test: str, is_for_a_fork: bool) -> None:
+    """What a test has started before has no mutant, nor has another server; tables cannot be changed in between."""
+    at = (
+        text_of(where).index("BEGIN\n", text_of(where).index("CREATE FUNCTION pulse.submit("))
+        if scope == "submit"
+        else 0
+    )
+    mutant = Mutant(where, scope, Span(at, at), "-- changed\n", killer=killer)
+    assert batches._is_for_a_fork(mutant, [test]) is is_for_a_fork
