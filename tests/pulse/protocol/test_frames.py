@@ -100,7 +100,7 @@ def test_a_broken_frame_is_one_error(data: bytes, code: str) -> None:
 
 
 def test_an_empty_frame_is_called_so() -> None:
-    with pytest.raises(BrokenStreamError, match="^a frame of length 0; the smallest has 1 byte$"):
+    with pytest.raises(BrokenStreamError, match=r"^a frame of length 0; the smallest has 1 byte$"):
         FrameReader().feed(struct.pack(">I", 0))
 
 
