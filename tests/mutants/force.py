@@ -12,13 +12,15 @@ import gc
 import os
 import sys
 from collections import defaultdict
-from collections.abc import Iterator
-from functools import cache
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import cache, partial
 from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Final
 
 from pulse.store import statements
+from pulse.store.statements import Statement
 from tests.mutants.site import hook
 from tests.mutants.source import SCHEMA, Mutant, path_of, statement_of, text_of, tree_of
 from tests.mutants.sql_operators import FUNCTION
@@ -38,9 +40,12 @@ def functions() -> dict[_Place, list[FunctionType]]:
     return found
 
 
-def force(mutant: Mutant, directory: Path) -> None:
+def force(mutant: Mutant, directory: Path) -> Callable[[], None]:
     """
-    Put *mutant* in force, for good; *directory* has the changed source for processes that are started.
+    Put *mutant* in force; *directory* has the changed source for processes that are started.
+
+    Returns:
+        What takes it back.
 
     Raises:
         LookupError: What it changes is neither in a function nor a constant of its module.
@@ -51,30 +56,36 @@ def force(mutant: Mutant, directory: Path) -> None:
             for one in compile(f"def schema_sql(): return {mutant.mutated()!r}", "", "exec").co_consts
             if isinstance(one, CodeType)
         )
+        before = statements.schema_sql.__code__
         statements.schema_sql.__code__ = new
-    elif not mutant.is_code:
+        return partial(setattr, statements.schema_sql, "__code__", before)
+    if not mutant.is_code:
         statement = statement_of(mutant.where)
-        before = statement.sql
-        object.__setattr__(statement, "sql", mutant.mutated())
-        _replace(before, statement.sql)
-    else:
-        source = directory / "mutant.py"
-        source.write_text(mutant.mutated(), "utf-8")
-        os.environ |= {hook.MODULE: mutant.where, hook.SOURCE: str(source), "PYTHONPATH": str(_SITE)}
+        text, changed = statement.sql, mutant.mutated()
+        _restate(statement, text, changed)
+        return partial(_restate, statement, changed, text)
+    source = directory / "mutant.py"
+    source.write_text(mutant.mutated(), "utf-8")
+    os.environ |= {hook.MODULE: mutant.where, hook.SOURCE: str(source), "PYTHONPATH": str(_SITE)}
+    with ExitStack() as stack:
+        for name in (hook.MODULE, hook.SOURCE, "PYTHONPATH"):
+            stack.callback(os.environ.pop, name)
         if mutant.where in sys.modules:  # else it is for processes that are started
-            _swap(mutant)
+            _swap(mutant, stack)
+        return stack.pop_all().close
 
 
-def changed_function(mutant: Mutant) -> str:
-    """What replaces the function that is all that it changes; empty: it changes something else."""
-    before = {match[0] for match in FUNCTION.finditer(text_of(SCHEMA))}
-    changed = [match[0] for match in FUNCTION.finditer(mutant.mutated()) if match[0] not in before]
+def changed_function(mutant: Mutant, *, is_back: bool = False) -> str:
+    """What replaces the function that is all that it changes, or takes that back; empty: it changes something else."""
+    old, new = ([match[0] for match in FUNCTION.finditer(text)] for text in (text_of(SCHEMA), mutant.mutated()))
+    changed = [one for one in (old if is_back else new) if one not in set(new if is_back else old)]
     is_all = bool(mutant.scope) and len(changed) == 1
     return changed[0].replace("CREATE FUNCTION", "CREATE OR REPLACE FUNCTION") if is_all else ""
 
 
-def _replace(before: str, after: str) -> None:
-    """In all modules: some keep the text of a statement as a constant, or what belongs to it in a dictionary."""
+def _restate(statement: Statement, before: str, after: str) -> None:
+    """In all modules, too: some keep the text of a statement as a constant, or what belongs to it in a dictionary."""
+    object.__setattr__(statement, "sql", after)
     for module in list(sys.modules.values()):
         for name, value in list(getattr(module, "__dict__", {}).items()):
             if value is before:
@@ -83,13 +94,14 @@ def _replace(before: str, after: str) -> None:
                 value[after] = value[before]
 
 
-def _swap(mutant: Mutant) -> None:
+def _swap(mutant: Mutant, stack: ExitStack) -> None:
     path = str(path_of(mutant.where))
     old = compile(tree_of(mutant.where), path, "exec", dont_inherit=True)
     tree = ast.parse(mutant.mutated())
     changed = False
     for before, after in _pairs(old, compile(tree, path, "exec", dont_inherit=True)):
         for function in functions().get(_place(before), ()):
+            stack.callback(setattr, function, "__code__", function.__code__)
             function.__code__ = after
             changed = True
     names: set[str] = set()
@@ -98,7 +110,7 @@ def _swap(mutant: Mutant) -> None:
             ast.dump(one) != ast.dump(other)
             or names & {node.id for node in ast.walk(other) if isinstance(node, ast.Name)}
         ):
-            names.add(_assign(mutant.where, other))
+            names.add(_assign(mutant.where, other, stack))
             changed = True
     if not changed:
         raise LookupError(mutant.key)
@@ -122,13 +134,15 @@ def _place(code: CodeType) -> _Place:
     return code.co_filename, code.co_qualname, code.co_firstlineno
 
 
-def _assign(module: str, node: ast.Assign | ast.AnnAssign) -> str:
+def _assign(module: str, node: ast.Assign | ast.AnnAssign, stack: ExitStack) -> str:
     home = sys.modules[module].__dict__
     target = node.targets[0] if isinstance(node, ast.Assign) else node.target
     assert isinstance(target, ast.Name)
     before = home[target.id]
+    stack.callback(setattr, sys.modules[module], target.id, before)
     exec(compile(ast.Module([node], []), module, "exec"), home)  # noqa: S102 - a line of the product, changed
     for other in list(sys.modules.values()):
         if getattr(other, target.id, None) is before:
+            stack.callback(setattr, other, target.id, before)
             setattr(other, target.id, home[target.id])
     return target.id

@@ -12,7 +12,8 @@ from types import MappingProxyType
 from typing import Final
 
 from tests.mutants import judges
-from tests.mutants.judging.court import FIRST_LIMIT_S, LATER_LIMIT_S, Court
+from tests.mutants.judging.batches import Batches
+from tests.mutants.judging.court import FIRST_LIMIT_S, LATER_LIMIT_S, OWN_LIMIT_S, Court
 from tests.mutants.judging.forks import HUNG, KILLED, SURVIVED, UNFIT
 from tests.mutants.judging.warm import NO_TIME, OLDEST, Judges, is_late
 from tests.mutants.source import ROOT, SCHEMA, Mutant, is_in_function, path_of
@@ -81,17 +82,17 @@ class Trial:
         slow = {item.nodeid for item in warm.items if is_late(item)}
         named = {one.killer for one in self._known}
         self._record(warm, {item.nodeid for item in warm.items if item.nodeid in named}, self._known)
-        self._judge(warm, self._known, self._tell_known, LATER_LIMIT_S)
+        self._judge_together(warm, self._known, self._tell_known, LATER_LIMIT_S)
         for name in named:  # which of the lines of others it reaches was not recorded
             warm.reached.pop(name, None)
         left = self._mutants
         last = self._tell_fast if self._is_fast else self._tell_first
-        for begins, tell in ((_near, self._tell_known), (_begins, last)):
+        for begins, tell, limit_s in ((_near, self._tell_known, OWN_LIMIT_S), (_begins, last, FIRST_LIMIT_S)):
             left = [one for one in left if one.key not in self._ended]
             these = tuple({begin for one in left for begin in begins(one)})
             names = {item.nodeid for item in warm.items if item.nodeid.startswith(these)} - slow
             self._record(warm, names - warm.reached.keys(), left)
-            self._judge(warm, left, tell, FIRST_LIMIT_S)
+            self._judge_together(warm, left, tell, limit_s)
         if self._is_fast or time.monotonic() > self._until_s:
             return
         self._is_late = True
@@ -159,6 +160,14 @@ class Trial:
         self._recording_s += time.monotonic() - now_s
         print(f"{len(names)} tests judge {len(mutants)} mutants", flush=True)  # noqa: T201
 
+    def _judge_together(
+        self, warm: Judges, mutants: Sequence[Mutant], tell: Callable[[Mutant, int, str], None], limit_s: float
+    ) -> None:
+        assert self._court is not None
+        batches = Batches(self._court, self._until_s, limit_s)
+        left = batches.judge(self._with_tests(warm, mutants, is_last=False), tell)
+        self._court.judge(left, tell, self._until_s, limit_s)
+
     def _judge(
         self,
         warm: Judges,
@@ -175,14 +184,14 @@ class Trial:
         self, warm: Judges, mutants: Sequence[Mutant], *, is_last: bool
     ) -> Iterator[tuple[Mutant, list[str]]]:
         """Those that no test judges yet are left for later; in the end they survive, unless their own test skips."""
+        good = {name: one.lines for name, one in warm.reached.items() if one.passed}
         for one in mutants:
             if time.monotonic() > self._until_s:  # to find the tests of thousands takes a while, too
                 return
-            if (tests := self._tests(warm, one)) or (is_last and not one.killer):
+            if (tests := self._tests(good, one)) or (is_last and not one.killer):
                 yield one, tests
 
-    def _tests(self, warm: Judges, mutant: Mutant) -> list[str]:
-        good = {name: one.lines for name, one in warm.reached.items() if one.passed}
+    def _tests(self, good: Mapping[str, Mapping[str, int]], mutant: Mutant) -> list[str]:
         if mutant.killer:
             return [name for name in good if name.startswith(_begins(mutant))]
         if mutant.where == SCHEMA:

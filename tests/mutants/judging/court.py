@@ -18,7 +18,8 @@ from tests.mutants.judging.forks import HUNG, KILLED, LEFT_OUT, SURVIVED, UNFIT
 from tests.mutants.judging.warm import OLDEST, Judges
 from tests.mutants.source import Mutant, Span
 
-FIRST_LIMIT_S: Final = 10.0  # for all tests that judge a mutant first
+OWN_LIMIT_S: Final = 3.0  # for the tests of its own module that judge a mutant first
+FIRST_LIMIT_S: Final = 10.0  # for all fast tests
 LATER_LIMIT_S: Final = 120.0  # for those that judge it if it survives these
 _FOUND: Final = frozenset({KILLED, HUNG})
 _Key: TypeAlias = tuple[str, str, bool]  # a text of SQL, or "" for all modules; a test; on the oldest server

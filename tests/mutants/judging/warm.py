@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import math
 import pickle
 import signal
 import time
@@ -26,6 +27,7 @@ from tests.mutants import judges
 from tests.mutants.force import force, functions
 from tests.mutants.judging.databases import prepare, use_oldest
 from tests.mutants.judging.forks import HUNG, KILLED, LEFT_OUT, SURVIVED, UNFIT, Forks
+from tests.mutants.judging.likeness import Likeness
 from tests.mutants.judging.reach import Reached, Recorder
 from tests.mutants.source import SCHEMA, Mutant, path_of
 
@@ -35,9 +37,17 @@ _RECORD_LIMIT_S: Final = 100.0  # for one test while it is recorded: nobody know
 _RECORD_LEAST_S: Final = 10.0
 _LIMIT_S: Final = 6.0  # for one test, beside ten times what it takes
 _START_LIMIT_S: Final = 30.0  # the same for one that starts processes: as the first it starts those of its session, too
+_LIKE: Final = 6.0  # what a test counts for that has all words of what a mutant changes
 _RARE: Final = 50.0  # what a test counts for that alone sends something that leads to a function of the schema
 NO_TIME: Final = "there was no time"
 OLDEST: Final = "@oldest"  # at the end of the name of a test: it notices on the oldest PostgreSQL alone
+
+
+class Following(pytest.Item):
+    """Is said to come after a test, so that what that shares with others stays."""
+
+    def runtest(self) -> None:
+        raise NotImplementedError
 
 
 @dataclass(slots=True, eq=False)
@@ -58,7 +68,9 @@ class Judges:
     reached: dict[str, Reached] = field(default_factory=dict[str, Reached])
     kills: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
     _senders: Counter[str] = field(default_factory=Counter[str])  # part of a query, or a path: how many tests reach it
+    _slowest_s: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))  # of a file
     _by_name: dict[str, pytest.Item] = field(default_factory=dict[str, pytest.Item])
+    _likeness: Likeness = field(default_factory=lambda: Likeness(()))
     _failed: bool = False
     _why: str = ""
 
@@ -66,6 +78,7 @@ class Judges:
         """Instead of running the tests."""
         self.items = session.items
         self._by_name = {item.nodeid: item for item in self.items}
+        self._likeness = Likeness(self.items)
         functions()
         gc.collect()
         gc.freeze()  # a fork that collects garbage neither looks at all this nor copies it
@@ -153,6 +166,9 @@ class Judges:
     def count_senders(self) -> None:
         """To be called when all have been recorded that judge next."""
         self._senders = Counter(part for one in self.reached.values() for part in one.lines)
+        for name, one in self.reached.items():
+            file = name.partition("::")[0]
+            self._slowest_s[file] = max(self._slowest_s[file], one.took_s)
 
     def in_order(self, mutant: Mutant, names: list[str], left_s: float) -> list[str]:
         """
@@ -160,13 +176,14 @@ class Judges:
 
         Those that found most others of the same text in their time, then those that found most of all.
 
-        Those that begin or are called as the module count as if they had found one. Of a statement's tests, those that
-        send few others come first: they are about it.
+        Those that begin or are called as the module count as if they had found one, and so do those with the words of
+        what is changed. Of a statement's tests, those that send few others come first: they are about it.
         Those of a file are together: they share a database.
         """
         path = str(path_of(mutant.where)) if mutant.is_code else ""
-        near = [name for name in names if not path or path in self.reached[name].lines]
-        far = [name for name in names if name not in near]
+        near, far = list[str](), list[str]()
+        for name in names:
+            (near if not path or path in self.reached[name].lines else far).append(name)
         return self._in_order(mutant, near, left_s) + self._in_order(mutant, far, left_s)
 
     def _in_order(self, mutant: Mutant, names: list[str], left_s: float) -> list[str]:
@@ -174,25 +191,33 @@ class Judges:
         parts = judges.parts_for(mutant.scope) if mutant.where == SCHEMA else frozenset[str]()
         took_s = {name: max(self.reached[name].took_s, 1e-2) for name in names}
         here = _place_of(mutant)
+        weights = self._likeness.weights_of(mutant)
 
         def place(name: str) -> tuple[float, float, float]:
             cost = took_s[name] * (1 if mutant.is_code else len(self.reached[name].lines))
             is_own = (bool(begin) and name.startswith(begin)) or word in name
             rare = sum(_RARE / self._senders[part] for part in parts if part in self.reached[name].lines)
             of_text = self.kills.get(mutant.where + name, 0) + is_own + rare
+            of_text += _LIKE * self._likeness.of(name, weights)
             of_text += 9 * self.kills.get(here + name, 0) + 3 * self.kills.get(here + name.partition("::")[0], 0)
             return -of_text / took_s[name], -self.kills.get(name, 0) / took_s[name], cost
 
-        best = sorted(names, key=place)
-        places: dict[str, int] = {}
-        for name in best:
-            places.setdefault(name.partition("::")[0], len(places))
+        worth = {name: place(name) for name in names}
+        again: Counter[str] = Counter()  # of a test: where some parameters miss a mutant, others often do
+        for name in sorted(names, key=worth.__getitem__):
+            test = name.partition("[")[0]
+            of_text, of_all, cost = worth[name]
+            worth[name] = of_text / math.sqrt(1 + again[test]), of_all, cost
+            again[test] += 1
         chosen: list[str] = []
-        for name in best[:3] + sorted(best[3:], key=lambda name: places[name.partition("::")[0]]):
+        for name in sorted(names, key=worth.__getitem__):
             left_s -= self.reached[name].took_s
             if left_s > 0 or not chosen:
                 chosen.append(name)
-        return chosen
+        places: dict[str, int] = {}
+        for name in chosen:
+            places.setdefault(name.partition("::")[0], len(places))
+        return chosen[:3] + sorted(chosen[3:], key=lambda name: places[name.partition("::")[0]])
 
     def try_with(self, slot: int, mutant: Mutant, names: Sequence[str]) -> int:
         """In a fork: what becomes of *mutant* with these tests, one after the other until one fails."""
@@ -211,26 +236,33 @@ class Judges:
             return self._run_all(slot, [self._by_name[name] for name in names])
 
     def _run_all(self, slot: int, items: list[pytest.Item]) -> int:
-        slowest_s: defaultdict[str, float] = defaultdict(float)  # of a file: with what its tests share
-        for name, one in self.reached.items():
-            file = name.partition("::")[0]
-            slowest_s[file] = max(slowest_s[file], one.took_s)
         for number, (item, following) in enumerate(zip(items, [*items[1:], None], strict=True)):
-            limit_s = _START_LIMIT_S if judges.starts_processes(item.nodeid) else _LIMIT_S
-            limit_s += 10 * self.reached[item.nodeid].took_s + 2 * slowest_s[item.nodeid.partition("::")[0]]
-            self.forks.get_on(slot, limit_s, number)
-            if not self._run(item, following):
+            self.forks.get_on(slot, self.limit_s(item.nodeid), number)
+            if not self.passes(item, following):
                 return KILLED
         return SURVIVED
 
+    def item(self, name: str) -> pytest.Item:
+        return self._by_name[name]
+
+    def limit_s(self, name: str) -> float:
+        """For one test, with what it shares with others of its file."""
+        limit_s = _START_LIMIT_S if judges.starts_processes(name) else _LIMIT_S
+        return limit_s + 10 * self.reached[name].took_s + 2 * self._slowest_s[name.partition("::")[0]]
+
     def _outcome(self, item: pytest.Item, following: pytest.Item | None) -> tuple[bool, str]:
         """Whether it passes, and why it fails."""
-        return self._run(item, following), self._why
+        return self.passes(item, following), self._why
 
-    def _run(self, item: pytest.Item, following: pytest.Item | None) -> bool:
+    def passes(self, item: pytest.Item, following: pytest.Item | None) -> bool:
         self._failed, self._why = False, ""
         item.ihook.pytest_runtest_protocol(item=item, nextitem=following)
         return not self._failed
+
+    def leave(self, item: pytest.Item | None = None) -> None:
+        """End what tests share that ran before, but for what *item* shares with them, or the session."""
+        following = item or Following.from_parent(self.items[0].session, name="none")
+        self.items[0].session._setupstate.teardown_exact(following)
 
 
 def start(judges: Judges, files: Sequence[str]) -> int:

@@ -99,6 +99,11 @@ def test_a_broken_frame_is_one_error(data: bytes, code: str) -> None:
         reader.feed(good)
 
 
+def test_an_empty_frame_is_called_so() -> None:
+    with pytest.raises(BrokenStreamError, match=r"^a frame of length 0; the smallest has 1 byte$"):
+        FrameReader().feed(struct.pack(">I", 0))
+
+
 def test_the_limit_comes_before_the_memory() -> None:
     reader = FrameReader(max_frame_bytes=100)
     tracemalloc.start()

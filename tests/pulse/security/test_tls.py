@@ -25,3 +25,9 @@ def test_why_a_handshake_failed(answer: bytes, told: str) -> None:
     with pytest.raises(ssl.SSLError) as caught:
         client.do_handshake()
     assert reason_of(caught.value) == told
+
+
+def test_a_certificate_that_is_not_accepted_is_told_apart() -> None:
+    error = ssl.SSLCertVerificationError()
+    error.verify_message = "self-signed certificate"
+    assert reason_of(error) == "its certificate is not accepted: self-signed certificate"

@@ -21,7 +21,7 @@ from pulse.store.connections.pool import Target, connect
 from pulse.store.rows import Level
 from pulse.store.store import WORK_CHANNEL, Store
 from pulse_actors.dispatcher.claims import work_signal
-from pulse_actors.dispatcher.claims.cross_host import PAUSE_S, CrossHostHints
+from pulse_actors.dispatcher.claims.cross_host import PAUSE_S, RELEASED, CrossHostHints
 from pulse_actors.dispatcher.claims.work_signal import WorkSignal
 from pulse_actors.dispatcher.workers.registry import WorkerRegistry
 from pulse_actors.runtime.pg_listen import listen
@@ -157,6 +157,7 @@ async def test_what_is_heard(store: Store) -> None:
     assert news.heard("", 10.0 + PAUSE_S * 1.5) == pytest.approx([1.5 * PAUSE_S])
     assert news.heard("", 10.0 + PAUSE_S * 3.1) == [0.0, PAUSE_S]
     assert news.heard(None, 20.0) == [0.0, PAUSE_S]
+    assert news.heard(RELEASED, 30.0) == [0.0], "it was committed before it was told"
 
 
 async def test_claims_tell_what_they_leave(store: Store, connection: Sql, monkeypatch: Patch) -> None:

@@ -17,9 +17,10 @@ import pulse
 from pulse.app.context import Context
 from pulse.app.workflows.parents import ParentPage
 from pulse.app.workflows.receipt import Kept, Receipt
-from pulse.app.workflows.steps import Asleep, NextSignal, split
+from pulse.app.workflows.steps import Asleep, NextSignal, Steps, split
 from pulse.errors import HandlerError, StaleAttemptError, TooLargeError
 from pulse.testing import Inline, RecordingContext
+from tests.support.waiting import DEADLINE_S
 
 pytestmark = pytest.mark.anyio
 
@@ -262,6 +263,21 @@ async def test_a_step_returns_when_the_server_has_its_result(kept: Kept, error: 
         for receipt in link.receipts:
             await anyio.to_thread.run_sync(receipt.settle, kept)
     assert ended == [1 if error is None else error] * 2
+
+
+def test_an_attempt_that_may_not_sleep_says_why() -> None:
+    steps = Steps(1, {}, why_awake="a hook does not sleep")
+    never: Any = None
+    with pytest.raises(HandlerError, match=r"^a hook does not sleep$"):
+        steps.sleep(never, 1.0, None)
+    with pytest.raises(HandlerError, match=r"^a hook does not sleep$"):
+        steps.wait(never, never, "paid", None)
+
+
+async def test_an_answer_that_nobody_else_hears_is_listened_for() -> None:
+    receipt = Receipt(lambda one: one.settle("lost"))
+    with anyio.fail_after(DEADLINE_S), pytest.raises(StaleAttemptError):
+        await receipt.arrive()
 
 
 async def test_an_interrupted_step_is_not_taken_for_finished() -> None:

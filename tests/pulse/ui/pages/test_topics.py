@@ -6,6 +6,7 @@ from uuid import UUID
 
 import pytest
 
+from pulse.ui.pages import topics
 from tests.support.commandline.cli_answers import stats
 from tests.support.servers.dashboard import Told, browser
 
@@ -66,3 +67,12 @@ async def test_a_topic_whose_groups_nobody_knows() -> None:
     at = browser(Told(status={}, stats=stats(), topics_get={"topic": {"topic": "t", "policy": {}}}))
     got = await at.ask("GET", "/topics/view?topic=t")
     assert (got.status, "Groups with waiting jobs" in got.text) == (200, False)
+
+
+@pytest.mark.parametrize(("name", "text", "value"), [
+    ("publish", "true", True), ("publish", "False", False), ("limit", "5", "5"), ("max_attempts", "5", 5),
+    ("timeout_s", "1m", 60.0), ("publish", None, None),
+])  # fmt: skip
+def test_what_a_form_says(name: str, text: str | None, value: object) -> None:
+    found = topics._value(name, text)
+    assert (found, type(found)) == (value, type(value))

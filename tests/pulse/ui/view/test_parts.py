@@ -346,9 +346,9 @@ def test_timeline() -> None:
     assert told == ["submitted", "attempt 1: error", "due"]
     told = [moment.title for moment in timeline(job(status="COMPLETED", attempts=2, history=[failed]))]
     assert told == ["submitted", "attempt 1: error", "attempt 2: completed"]
-    origins = ({"schedule_id": ID.bytes}, {"next_run_at": NOW_S}, {"next_run_at": NOW_S - 100})
+    origins = ({"schedule_id": ID.bytes}, {"waiting_on": 0}, {"next_run_at": NOW_S}, {"next_run_at": NOW_S - 100})
     notes = [next(iter(timeline(job(**origin)))).note for origin in origins]
-    assert notes == ["by its schedule", "to run later", ""]
+    assert notes == ["by its schedule", "to run after other jobs", "to run later", ""]
 
 
 def test_timeline_tells_how_long_each_attempt_waited_and_ran() -> None:

@@ -22,11 +22,13 @@ import pytest
 from pulse.common.text import cut
 from pulse.store import store
 from pulse.store.statements import name_of
+from pulse.ui import guard
 from tests.mutants import force, judges, operators, repairs, source, sql_operators, trial
 from tests.mutants.__main__ import chosen, parser
 from tests.mutants.judging import leftovers
 from tests.mutants.judging.court import Court
-from tests.mutants.judging.forks import HUNG, KILLED, SURVIVED, Forks
+from tests.mutants.judging.forks import HUNG, KILLED, SURVIVED
+from tests.mutants.judging.likeness import Likeness
 from tests.mutants.judging.reach import Reached
 from tests.mutants.judging.warm import NO_TIME, Judges
 from tests.mutants.site import hook
@@ -202,16 +204,25 @@ def test_a_statement_gets_another_text(tmp_path: Path) -> None:
     mutant = Mutant("complete_jobs", "", Span(0, 0), "\n")
     before = store._COMPLETE
     assert holds_in_fork(mutant, tmp_path, lambda: f"\n{before}" == store._COMPLETE)
-    assert holds_in_fork(mutant, tmp_path, lambda: name_of(store._COMPLETE) == "complete_jobs")
+    assert holds_in_fork(
+        mutant, tmp_path, lambda: before != store._COMPLETE and name_of(store._COMPLETE) == "complete_jobs"
+    )
+
+
+def test_a_constant_gets_another_value(tmp_path: Path) -> None:
+    (mutant,) = [one for one in tabled.mutants()["pulse.ui.guard"] if one.scope == "_READING"]
+    assert holds_in_fork(mutant, tmp_path, lambda: "OPTIONS" in guard._READING)
 
 
 def holds_in_fork(mutant: Mutant, directory: Path, condition: Callable[[], bool]) -> bool:
-    """Whether *condition* holds where *mutant* is in force."""
+    """Whether *condition* holds where *mutant* is in force, and not after it was taken back."""
     pid = os.fork()
     if pid == 0:
         try:
-            force.force(mutant, directory)
-            os._exit(0 if condition() else 1)
+            take_back = force.force(mutant, directory)
+            holds = condition()
+            take_back()
+            os._exit(0 if holds and not condition() else 1)
         finally:
             os._exit(2)
     return os.waitpid(pid, 0)[1] == 0
@@ -242,6 +253,17 @@ def test_the_table_of_tests_that_noticed_mutants(tmp_path: Path, monkeypatch: py
     assert killers.known(found) == {"a": found["a"], "b": "t::three"}
     killers.keep({"a": "t::four"}, tried="a")
     assert killers.known("a") == {"a": "t::four"}
+
+
+def test_the_words_of_a_mutant_say_which_tests_are_about_it(request: pytest.FixtureRequest) -> None:
+    """The rarer a word, the more it counts; those of a test are in its name and its function."""
+    like = Likeness(request.session.items)
+    (mutant,) = [one for one in operators.mutants_of("pulse.common.text") if one.key.endswith(CUT)]
+    weights = like.weights_of(mutant)
+    assert sum(weights.values()) == pytest.approx(1.0)
+    mine = request.node.nodeid
+    assert 0.0 < like.of(mine, weights) < 1.0
+    assert like.of(mine, {"about": 0.5, "no" + "where": 0.25, "likeness": 0.25}) == 0.75
 
 
 def test_what_a_fork_has_started_ends_with_it() -> None:
@@ -336,6 +358,7 @@ def test_slow_tests_are_run_only_where_fast_ones_notice_nothing(
     monkeypatch.setattr(trial, "_files_for", lambda _: [one.partition("::")[0] for one in (FAST, OWN, FAR)])
     items = [SimpleNamespace(nodeid=name, get_closest_marker=lambda _: None) for name in (FAST, OWN, FAR)]
     monkeypatch.setattr(trial, "Court", lambda warm: warm)
+    monkeypatch.setattr(trial, "Batches", lambda *_: SimpleNamespace(judge=lambda cases, _tell: cases))
     warm = Warm(noticing, items)
     judged = Trial([mutant], time.monotonic() + 60.0, {mutant.key: known} if known else {})
     judged.work(cast("Judges", warm))
@@ -345,12 +368,10 @@ def test_slow_tests_are_run_only_where_fast_ones_notice_nothing(
 
 
 @pytest.mark.parametrize("scope", ["schema_sql", "nobody_names_this"])
-def test_the_blind_judge_no_schema(scope: str, tmp_path: Path) -> None:
+def test_the_blind_judge_no_schema(scope: str) -> None:
     """A test of what a mutant of the schema replaces would fail whatever the mutant is."""
     blind = next(iter(BLIND))
     seeing = f"{blind.partition('::')[0]}::another"
     mutant = Mutant(source.SCHEMA, scope, Span(0, 1), "x")
     judged = Trial([mutant], math.inf)
-    warm = Judges(judged.work, Forks(tmp_path, 1, None), "")
-    warm.reached |= dict.fromkeys((*BLIND, seeing), Reached(0.1, True, {}))
-    assert judged._tests(warm, mutant) == [seeing]
+    assert judged._tests({name: {} for name in (*BLIND, seeing)}, mutant) == [seeing]
