@@ -8,7 +8,7 @@ import importlib.util
 import os
 import re
 import socket
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -108,7 +108,7 @@ class HostOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @contextlib.contextmanager
-def sent(told: HostOptions) -> Iterator[int]:
+def sent(told: HostOptions) -> Generator[int]:
     """A descriptor to inherit, for ``received``; a command line holds 128 KiB, and all users can read it."""
     with os.fdopen(os.memfd_create("pulse-options", os.MFD_CLOEXEC), "wb", buffering=0) as file:
         file.write(msgspec.json.encode(told))
