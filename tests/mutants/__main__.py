@@ -57,6 +57,14 @@ def mutants_of(where: Sequence[str], *, fine: bool) -> list[Mutant]:
     return found
 
 
+def noticed_of_others(mutants: Sequence[Mutant]) -> list[tuple[Mutant, str]]:
+    """Those of the same modules and statements that are not tried, with the test that noticed each."""
+    tried = {one.key for one in mutants}
+    others = [one for one in mutants_of(sorted({one.where for one in mutants}), fine=False) if one.key not in tried]
+    known = killers.known(one.key for one in others)
+    return [(one, known[one.key]) for one in others if one.key in known]
+
+
 def parser() -> ArgumentParser:
     made = ArgumentParser(
         prog="python -m tests.mutants", description=__doc__, formatter_class=RawDescriptionHelpFormatter
@@ -113,7 +121,7 @@ def main() -> int:
         server, oldest = servers.get(found[0]), servers.get(found[-1])
         known = {} if asked.fast else killers.known(one.key for one in mutants)
         until_s = begun_s + asked.seconds - ENDING_S
-        trial = Trial(mutants, until_s, known, is_fast=asked.fast)
+        trial = Trial(mutants, until_s, known, noticed_of_others(mutants), is_fast=asked.fast)
         os.environ |= {GIVEN_DSN: server.dsn, GIVEN_TEMPLATE: server.template(), "HYPOTHESIS_PROFILE": "mutants"}
         os.environ[PREPARED_IN] = stack.enter_context(server.database())
         forks = Forks(Path(directory), SIDE_BY_SIDE, server, until_s)

@@ -39,6 +39,7 @@ class Trial:
         mutants: In the order in which they are tried.
         until_s: When to end (time.monotonic).
         known: Keys of mutants -> the test that noticed it the last time, with which it is tried at first.
+        others: Mutants that are not tried, with the test that noticed each: it may notice those of the same function.
         is_fast: What survives the fast tests is not tried with the others.
     """
 
@@ -47,6 +48,7 @@ class Trial:
         mutants: list[Mutant],
         until_s: float,
         known: Mapping[str, str] = MappingProxyType({}),
+        others: Sequence[tuple[Mutant, str]] = (),
         *,
         is_fast: bool = False,
     ) -> None:
@@ -59,6 +61,7 @@ class Trial:
         self._recording_s = 0.0
         self._is_late = False
         self._is_fast = is_fast
+        self._others = others
         self._known = [replace(one, killer=known[one.key]) for one in mutants if one.key in known and not one.killer]
         self._ended: dict[str, tuple[int, str]] = {}
 
@@ -78,6 +81,8 @@ class Trial:
         its own module are first: the others are recorded only if some mutant survives these.
         """
         warm.expect(self._mutants)
+        for mutant, test in self._others:
+            warm.found(mutant, test)
         self._court = Court(warm)
         slow = {item.nodeid for item in warm.items if is_late(item)}
         named = {one.killer for one in self._known}

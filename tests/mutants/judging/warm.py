@@ -197,9 +197,9 @@ class Judges:
             cost = took_s[name] * (1 if mutant.is_code else len(self.reached[name].lines))
             is_own = (bool(begin) and name.startswith(begin)) or word in name
             rare = sum(_RARE / self._senders[part] for part in parts if part in self.reached[name].lines)
-            of_text = self.kills.get(mutant.where + name, 0) + is_own + rare
-            of_text += _LIKE * self._likeness.of(name, weights)
-            of_text += 9 * self.kills.get(here + name, 0) + 3 * self.kills.get(here + name.partition("::")[0], 0)
+            of_text = math.sqrt(self.kills.get(mutant.where + name, 0) + 9 * self.kills.get(here + name, 0))
+            of_text += math.sqrt(3 * self.kills.get(here + name.partition("::")[0], 0))
+            of_text += is_own + rare + _LIKE * self._likeness.of(name, weights)
             return -of_text / took_s[name], -self.kills.get(name, 0) / took_s[name], cost
 
         worth = {name: place(name) for name in names}

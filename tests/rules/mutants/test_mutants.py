@@ -24,10 +24,10 @@ from pulse.store import store
 from pulse.store.statements import name_of
 from pulse.ui import guard
 from tests.mutants import force, judges, operators, repairs, source, sql_operators, trial
-from tests.mutants.__main__ import chosen, parser
+from tests.mutants.__main__ import chosen, noticed_of_others, parser
 from tests.mutants.judging import leftovers
 from tests.mutants.judging.court import Court
-from tests.mutants.judging.forks import HUNG, KILLED, SURVIVED
+from tests.mutants.judging.forks import HUNG, KILLED, SURVIVED, Forks
 from tests.mutants.judging.likeness import Likeness
 from tests.mutants.judging.reach import Reached
 from tests.mutants.judging.warm import NO_TIME, Judges
@@ -172,7 +172,9 @@ def test_the_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(killers, "_TABLE", tmp_path / "killers.txt")
     first, *others = [one.key for one in chosen(parser().parse_args(["pulse.common.text"]))]
     killers.keep({first: "t::one"}, tried=[first])
-    assert [one.key for one in chosen(parser().parse_args(["pulse.common.text", "--unknown"]))] == others
+    left = chosen(parser().parse_args(["pulse.common.text", "--unknown"]))
+    assert [one.key for one in left] == others
+    assert [(one.key, test) for one, test in noticed_of_others(left)] == [(first, "t::one")]
 
 
 def test_a_function_gets_other_code(tmp_path: Path) -> None:
@@ -264,6 +266,20 @@ def test_the_words_of_a_mutant_say_which_tests_are_about_it(request: pytest.Fixt
     mine = request.node.nodeid
     assert 0.0 < like.of(mine, weights) < 1.0
     assert like.of(mine, {"about": 0.5, "no" + "where": 0.25, "likeness": 0.25}) == 0.75
+
+
+def test_a_test_that_noticed_another_mutant_of_the_function_is_tried_first(tmp_path: Path) -> None:
+    """Then one of the same file, and of several sets of parameters one comes before the others."""
+    names = ["t/a.py::x[1]", "t/a.py::x[2]", "t/b.py::y", "t/c.py::z", "t/c.py::w"]
+    one, other = [one for one in operators.mutants_of("pulse.common.text") if one.scope == "cut"][:2]
+    warm = Judges(lambda _: None, Forks(tmp_path, 1, None), "")
+    warm._likeness = Likeness(cast("list[pytest.Item]", [SimpleNamespace(nodeid=name) for name in names]))
+    lines = {str(source.path_of(one.where)): 1}
+    warm.reached |= {name: Reached(0.1, passed=True, lines=lines) for name in names}
+    assert warm.in_order(one, names, 1.0) == names
+    warm.kills["t/a.py::x[1]"] = warm.kills["t/a.py::x[2]"] = 5
+    warm.found(other, "t/c.py::w")
+    assert warm.in_order(one, names, 1.0)[:3] == ["t/c.py::w", "t/c.py::z", "t/a.py::x[1]"]
 
 
 def test_what_a_fork_has_started_ends_with_it() -> None:
