@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from uuid import UUID
 
 import pytest
 
+from pulse.errors import BadRequestError
 from pulse.ui.pages import topics
 from tests.support.commandline.cli_answers import stats
 from tests.support.servers.dashboard import Told, browser
@@ -76,3 +78,12 @@ async def test_a_topic_whose_groups_nobody_knows() -> None:
 def test_what_a_form_says(name: str, text: str | None, value: object) -> None:
     found = topics._value(name, text)
     assert (found, type(found)) == (value, type(value))
+
+
+@pytest.mark.parametrize(("name", "text", "said"), [
+    ("publish", "maybe", "publish is 'maybe': true or false is allowed"),
+    ("max_attempts", "few", "max_attempts is 'few': a whole number is allowed"),
+])  # fmt: skip
+def test_what_a_form_may_not_say(name: str, text: str, said: str) -> None:
+    with pytest.raises(BadRequestError, match=f"^{re.escape(said)}$"):
+        topics._value(name, text)
