@@ -8,6 +8,7 @@ other. Pure.
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -78,8 +79,9 @@ class Routes:
         Example:
             ``pulse.sql.submit(connection, resize, args, schema=routes.of("images").schema)``
         """
+        # Not each route: there may be thousands, and as many jobs in a submit.
         beginnings = (topic[:end] + _REST for end in range(min(len(topic), _LONGEST), -1, -1))
-        for pattern in (topic, *beginnings):  # not each route: there may be thousands, and as many jobs in a submit
+        for pattern in itertools.chain((topic,), beginnings):
             if pattern in self.patterns:
                 return self.queues[self.patterns[pattern]]
         raise BadRequestError(f"topic {topic!r:.100} has no route: allowed are {_listed(self.patterns)}")

@@ -70,7 +70,8 @@ def main(arguments: list[str]) -> int:
         try:
             async with running(app.hooks, log_hook) as values, anyio.create_task_group() as group:
                 group.start_soon(_see_to_the_end)
-                code = await Service(named, app, notes, declared=declared, log=log, values=values).run()
+                begun = declarations_of(app, named.pool)  # hooks at the start may have added to it
+                code = await Service(named, app, notes, declared=begun, log=log, values=values).run()
                 group.cancel_scope.cancel()
         except StartupError as error:
             log.warning("startup_failed", hook=str(error), exc_info=error.__cause__)

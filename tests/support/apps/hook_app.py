@@ -109,6 +109,7 @@ async def mailer() -> AsyncIterator[Mailer]:
 @app.on_startup
 def start() -> None:
     note("start")
+    app.handler("added at the start", topic="added")(ask_plain)
 
 
 @app.on_startup

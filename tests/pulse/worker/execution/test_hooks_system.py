@@ -53,6 +53,7 @@ def test_a_process_starts_before_its_first_job_and_ends_after_its_last(backend: 
     with at_work("--backend", backend, app=APP, env=env(lines)) as (child, pool):
         started = ["start", "start async", "open", "open mailer"]
         assert words(lines) == started, "the worker is known to the server once all this is done"
+        assert "added" in child.hello["topics"], "what a hook adds is told, too"
         pid = pid_of(pool)
         assert json.loads(run(child, job("ask", args(question="why")))[1]) == {
             "question": "why", "own": True, "in_loop": True,
