@@ -320,7 +320,7 @@ class TestCommands:
         assert "wrong    settings: fsync is off" in status.stdout
         assert _ctl(env, "ping").returncode == 0
         elsewhere = _ctl(env, "actors", "restart", "dispatcher")
-        assert "is asked of the supervisor, on its own machine" in elsewhere.stderr
+        assert "the supervisor is asked on its own machine only" in elsewhere.stderr
         file.chmod(0o644)
         assert "is not for its owner alone: chmod 600" in _ctl(env, "status").stderr
         assert _ctl(env, "logout").returncode == 0
