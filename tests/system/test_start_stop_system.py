@@ -26,7 +26,7 @@ READY_NEW_S = 8.0  # the promise, on a quiet machine
 READY_AGAIN_S = 2.0
 IDLE_S = 10.0
 IDLE_SHARE = 0.01  # of a core, supervisor and actors together
-ACTORS_RSS_BYTES = 210 * 1024 * 1024
+ACTORS_RSS_BYTES = 200 * 1024 * 1024
 DRAIN_S = 2.0
 SECRET = confidential("geh31m-at-start", "password of a DSN")
 
@@ -65,7 +65,7 @@ class TestWithItsOwnPostgres:
     @pytest.mark.usefixtures("unreachable")
     @pytest.mark.rest
     def test_idle(self, embedded: Whole) -> None:
-        """With nothing to do, supervisor and actors use 1 % of a core, and the actors hold 210 MB."""
+        """With nothing to do, supervisor and actors use 1 % of a core, and the actors hold 200 MB."""
         if embedded.process is None:  # the tests before it belong to another run
             embedded.start()
         assert embedded.process is not None
