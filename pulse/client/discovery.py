@@ -240,9 +240,7 @@ def _without_password(text: str) -> str:
 
 
 def find_targets(
-    socket: str | os.PathLike[str] | None = None,
-    env: Mapping[str, str] | None = None,
-    name: str = directories.CLIENT_SOCKET,
+    socket: str | os.PathLike[str] | None = None, env: Mapping[str, str] | None = None
 ) -> list[LocalSocket]:
     """
     The sockets to try, in order.
@@ -250,21 +248,20 @@ def find_targets(
     Args:
         socket: The socket that the user named; then no other is tried.
         env: The environment; by default this process's.
-        name: File name of the socket in a runtime directory.
 
     Raises:
         PathError: The named path can never be a socket: too long, a directory, or a file of another kind.
-
     """
     if socket is not None:
         path = Path(socket).absolute()
         directories.check_socket_path(path)
-        _refuse_other_kinds(path, name)
+        _refuse_other_kinds(path)
         return [LocalSocket(path, named=True)]
     env = os.environ if env is None else env
     own = env.get("PULSE_RUNTIME_DIR")
     named = Path(own).absolute() if own else None
-    return [LocalSocket(path / name, named=path == named) for path in directories.client_candidates(env)]
+    candidates = directories.client_candidates(env)
+    return [LocalSocket(path / directories.CLIENT_SOCKET, named=path == named) for path in candidates]
 
 
 def supervisors_beside(servers: Sequence[Server]) -> list[LocalSocket]:
@@ -404,7 +401,7 @@ def _connect_timeout_s(given: float | None, env: Mapping[str, str]) -> float:
         raise ConfigError(f"{CONNECT_TIMEOUT} is {text!r:.60}: {error}") from None
 
 
-def _refuse_other_kinds(path: Path, name: str) -> None:
+def _refuse_other_kinds(path: Path) -> None:
     try:
         mode = path.stat().st_mode
     except OSError as error:
@@ -412,7 +409,9 @@ def _refuse_other_kinds(path: Path, name: str) -> None:
             return  # the server may start later
         raise PathError(f"socket {path} cannot be used: {reason_of(error)}") from None
     if stat.S_ISDIR(mode):
-        raise PathError(f"socket {path} is a directory; name the socket in it, as in {path / name}")
+        raise PathError(
+            f"socket {path} is a directory; name the socket in it, as in {path / directories.CLIENT_SOCKET}"
+        )
     if not stat.S_ISSOCK(mode):
         raise PathError(f"socket {path} is not a socket")
 

@@ -48,11 +48,11 @@ def main(arguments: list[str]) -> int:
     opened = frozenset[int]() if options.control_fd is None else open_descriptors()
     try:
         app = load_app(options.pool.app)
-        declared = declarations_of(app, options.pool)  # refused here, before any process of the pool is needed
+        left_out = declarations_of(app, options.pool).left_out  # refused here, before any process of the pool is needed
     except AppError as error:
         notes.write(Kind.REFUSED, f"{error.trace}pulse: {error.message}".encode("utf-8", "replace"))
         return REFUSED
-    _log_left_out(options.pool, declared.left_out)
+    _log_left_out(options.pool, left_out)
     if options.control_fd is not None:
         template.serve(options, opened)  # returns in each process that it forks
     notes.write(Kind.LOADED)
@@ -70,8 +70,7 @@ def main(arguments: list[str]) -> int:
         try:
             async with running(app.hooks, log_hook) as values, anyio.create_task_group() as group:
                 group.start_soon(_see_to_the_end)
-                begun = declarations_of(app, named.pool)  # hooks at the start may have added to it
-                code = await Service(named, app, notes, declared=begun, log=log, values=values).run()
+                code = await Service(named, app, notes, log, values).run()  # with what hooks at the start have added
                 group.cancel_scope.cancel()
         except StartupError as error:
             log.warning("startup_failed", hook=str(error), exc_info=error.__cause__)

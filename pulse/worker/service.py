@@ -31,7 +31,7 @@ from pulse.worker.isolation.manager import Cells
 from pulse.worker.isolation.run import CellRun
 from pulse.worker.options import HostOptions
 from pulse.worker.session.connection import Connection
-from pulse.worker.session.declarations import Declarations
+from pulse.worker.session.declarations import declarations_of
 from pulse.worker.session.ledger import Ledger
 from pulse.worker.session.prefetch import PERIOD_S, Prefetch
 from pulse.worker.session.reconnect import Dialer, WorkerRefusedError
@@ -51,23 +51,15 @@ class Service:
 
     Args:
         notes: Notes to the pool parent.
-        declared: What it tells the server about the app.
         values: Those of the app's lifespans, by type.
     """
 
     def __init__(
-        self,
-        options: HostOptions,
-        app: App,
-        notes: NoteWriter,
-        *,
-        declared: Declarations,
-        log: Log,
-        values: Mapping[Any, Any] | None = None,
+        self, options: HostOptions, app: App, notes: NoteWriter, log: Log, values: Mapping[Any, Any] | None = None
     ) -> None:
         self._options = options
         self._handlers = app.handlers
-        self._declarations = declared
+        self._declarations = declarations_of(app, options.pool)
         self._notes = notes
         self._log = log
         self._failures = FailureLog(log)

@@ -6,6 +6,7 @@ import os
 from collections.abc import AsyncIterator
 
 import anyio
+import msgspec
 import pytest
 
 import pulse
@@ -19,7 +20,6 @@ from pulse.worker.isolation.manager import Cells, ZygoteProcess
 from pulse.worker.isolation.messages import CellEnded, CellRefused, Forked
 from pulse.worker.options import HostOptions, PoolOptions, PoolTopics
 from pulse.worker.service import Service
-from pulse.worker.session.declarations import declarations_of
 from pulse.worker.status_pipe import NoteWriter
 
 pytestmark = pytest.mark.anyio
@@ -59,8 +59,7 @@ def running(service: Service) -> Attempt:
 async def made() -> AsyncIterator[Service]:
     reader, writer = os.pipe()
     os.close(reader)
-    declared = declarations_of(app, options().pool)
-    service = Service(options(), app, NoteWriter(writer), declared=declared, log=Log())
+    service = Service(options(), app, NoteWriter(writer), Log())
     yield service
     os.close(writer)
     service._waker._reader.close()
@@ -184,7 +183,7 @@ async def test_its_hello_has_what_its_queue_serves() -> None:
     routes = Routes({name: Queue(name, f"/{name}") for name in ("here", "there")}, {"here": "here", "there": "there"})
     pool = PoolOptions(app="x:y", topics=PoolTopics(queue="here", routes=routes))
     reader, writer = os.pipe()
-    service = Service(options(), two, NoteWriter(writer), declared=declarations_of(two, pool), log=Log())
+    service = Service(msgspec.structs.replace(options(), pool=pool), two, NoteWriter(writer), Log())
     hello = service._hello()
     assert (hello["topics"], hello["names"], hello["handlers"]) == (("here",), ["here"], {"here": {"topic": "here"}})
     for fd in (reader, writer):

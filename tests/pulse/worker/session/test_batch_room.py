@@ -18,7 +18,6 @@ from pulse.worker.execution.attempt import Attempt
 from pulse.worker.execution.batch import Called
 from pulse.worker.options import HostOptions, PoolOptions
 from pulse.worker.service import Service
-from pulse.worker.session.declarations import declarations_of
 from pulse.worker.status_pipe import NoteWriter
 
 pytestmark = pytest.mark.anyio
@@ -64,7 +63,7 @@ async def made() -> AsyncIterator[Service]:
     os.close(reader)
     pool = PoolOptions(app="x:y", concurrency=2)
     options = HostOptions(pool=pool, name="w", parent_pid=os.getpid(), name_fd=0, notes_fd=0, stack_fd=0)
-    service = Service(options, app, NoteWriter(writer), declared=declarations_of(app, pool), log=Log())
+    service = Service(options, app, NoteWriter(writer), Log())
     service._told = 2
     service._runner = Runner()
     yield service
