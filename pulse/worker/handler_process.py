@@ -70,7 +70,8 @@ def main(arguments: list[str]) -> int:
         try:
             async with running(app.hooks, log_hook) as values, anyio.create_task_group() as group:
                 group.start_soon(_see_to_the_end)
-                code = await Service(named, app, notes, log, values).run()  # with what hooks at the start have added
+                # Here, since hooks at the start may have added handlers and schedules to the app.
+                code = await Service(named, app, notes, log=log, values=values).run()
                 group.cancel_scope.cancel()
         except StartupError as error:
             log.warning("startup_failed", hook=str(error), exc_info=error.__cause__)
