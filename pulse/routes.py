@@ -120,7 +120,7 @@ class Routes:
     def refuse_several(self, needed: str) -> None:
         """Raise ConfigError if there are queues, where none is named; *needed* says what has to be given."""
         if self.queues:
-            raise ConfigError(f"the config file has several queues: {needed} ({', '.join(self.queues)})")
+            raise ConfigError(f"the config file has queues: {needed} ({', '.join(self.queues)})")
 
     def dashboards_beside(self, name: str | None) -> dict[str, str]:
         """The addresses of the dashboards of all queues but the one called *name*, by queue."""

@@ -23,6 +23,7 @@ from pulse.client.discovery import (
     why_not,
 )
 from pulse.errors import ConfigError, NobodyAnswersError, PulseError
+from pulse.queues.server_option import queue_at
 from pulse.system.directories import CLIENT_SOCKET
 
 if TYPE_CHECKING:
@@ -155,13 +156,21 @@ class ServerHandle:
         Raises:
             BadRequestError: It belongs to another queue than the one that is asked.
         """
-        if topic is None or self._named is not None or self._address is not None or self._configured is None:
-            return
-        _, routes = self._configured
-        if routes.queues:
-            asked = self.queue or routes.at(str(find_servers(self._place())[0]))
-            if asked is not None:
-                routes.check(topic, asked.name)
+        asked = None if topic is None else self._queue_asked
+        if topic is not None and asked is not None and self._configured is not None:
+            self._configured[1].check(topic, asked.name)
+
+    @property
+    def goes_by_topic(self) -> bool:
+        """Whether the queue is that of a job's topic, which has to be given therefore."""
+        return self.routes is not None or self._queue_asked is not None
+
+    @property
+    def _queue_asked(self) -> Queue | None:
+        """The queue that is asked; None: the file has none, or this command line names a server."""
+        if self._named is not None or self._address is not None or self._configured is None:
+            return None
+        return self.queue or queue_at(self._configured[1], self._place())
 
     def turn_to(self, queue: Queue) -> None:
         """Ask *queue* from now on."""
@@ -176,7 +185,7 @@ class ServerHandle:
         socket = self._socket()
         if socket is None and self.routes is not None:
             raise ConfigError(
-                "the config file has several queues, and nothing says which one is meant: allowed are a topic, the id"
+                "the config file has queues, and nothing says which one is meant: allowed are a topic, the id"
                 f" of a job, and pulse ctl --queue NAME ({', '.join(self.routes.queues)})"
             )
         return socket

@@ -14,9 +14,9 @@ from pulse.system.directories import CLIENT_SOCKET
 
 if TYPE_CHECKING:
     from pulse.config import Settings
-    from pulse.routes import Routes
+    from pulse.routes import Queue, Routes
 
-__all__ = ["chosen_server", "refuse_two"]
+__all__ = ["chosen_server", "queue_at", "refuse_two"]
 
 
 def refuse_two(options: Mapping[str, object]) -> None:
@@ -29,6 +29,17 @@ def refuse_two(options: Mapping[str, object]) -> None:
     given = [option for option, value in options.items() if value is not None]
     if len(given) > 1:
         raise click.UsageError(f"{' and '.join(given[:2])} name two servers: one is allowed")
+
+
+def queue_at(routes: Routes, named: str | Path | None) -> Queue | None:
+    """
+    The queue whose server a client finds; None: no queue's.
+
+    Args:
+        routes: The queues in the config file.
+        named: What names the server; None: the environment, or where servers usually are.
+    """
+    return routes.at(str(find_servers(named)[0])) if routes.queues else None
 
 
 def chosen_server(

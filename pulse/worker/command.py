@@ -102,6 +102,8 @@ def worker(  # noqa: PLR0913, PLR0917 - one parameter per option, as click wants
     where = chosen_server(settings, routes, named, queue=queue, needed=_NEEDED)
     if where is not None and (connect is not None or queue is not None):
         os.environ["PULSE_CONNECT"] = str(where)  # for handlers that submit jobs
+    if queue is not None:
+        os.environ["PULSE_CONFIG"] = str(settings.config)  # for those that have changed their directory
     if reloads:
         require("--reload", ["watchfiles"])
         from pulse.worker.pool.reload import run_reloading

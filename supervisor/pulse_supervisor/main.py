@@ -110,7 +110,9 @@ def cli(config: Path | None, version: bool, print_unit: str | None, **options: o
     if settings.app is None and given:
         raise click.UsageError(f"--{given[0]} is the size of a pool, and there is none without --app")
     if settings.app is not None:
-        routes.refuse_several("app is not allowed, since pulse worker --queue NAME runs a pool for each of them")
+        routes.refuse_several(
+            f"app is {settings.app!r}, and none is allowed: pulse worker --queue NAME runs a pool for one of them"
+        )
     return run(settings)
 
 

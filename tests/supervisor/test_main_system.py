@@ -228,8 +228,8 @@ class TestCommand:
             assert not (place / "run").exists()
         assert (done.returncode, done.stdout) == (1, "")
         assert done.stderr == (
-            "pulse-supervisor: the config file has several queues: app is not allowed, since pulse worker --queue NAME"
-            " runs a pool for each of them (mail)\n"
+            "pulse-supervisor: the config file has queues: app is 'shop:app', and none is allowed: pulse worker --queue"
+            " NAME runs a pool for one of them (mail)\n"
         )
 
     def test_a_directory_that_cannot_be_made_is_one_line_and_exit_1(self) -> None:

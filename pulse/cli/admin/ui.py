@@ -13,7 +13,7 @@ from pulse.cli.lazy import examples
 from pulse.common.extras import require
 from pulse.errors import ConfigError
 from pulse.logs import configure_logging
-from pulse.queues.server_option import chosen_server, refuse_two
+from pulse.queues.server_option import chosen_server, queue_at, refuse_two
 from pulse.security.credentials import Credentials, parse_users
 
 if TYPE_CHECKING:
@@ -76,6 +76,8 @@ def ui(
     wanted = parse_listen(listen or settings.ui_listen or DEFAULT)
     _check_remote(wanted, users, force_remote=force_remote)
     server = chosen_server(settings, routes, socket, queue=queue, needed="--queue NAME is needed")
+    if queue is None and socket is None and (found := queue_at(routes, server)) is not None:
+        queue = found.name
     listening, address = bind(wanted)
     if not address.is_local:
         click.echo(_REMOTE.format(where=address.url), err=True)

@@ -123,10 +123,8 @@ def submit(name: str, args: str, job_id: bytes | None, *, as_json: bool, **optio
         server.check_topic(options["topic"])
         if not as_json:
             warn_of_topic(options["topic"], if_similar=True)
-    elif server.routes is not None:
-        raise click.UsageError(
-            "the config file has several queues, and a job goes to the queue of its topic: add --topic."
-        )
+    elif server.goes_by_topic:
+        raise click.UsageError("the config file has queues, and a job goes to the queue of its topic: add --topic.")
     if args == "-":
         _submit_lines(name, options, as_json=as_json)
         return

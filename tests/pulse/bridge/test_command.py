@@ -43,7 +43,7 @@ def test_where_there_are_several_queues_a_server_is_named(tmp_path: Path) -> Non
     ):
         done = run(words, env)
         assert (done.code, done.out) == (1, "")
-        assert f"the config file has several queues: {needed} is needed" in done.err
+        assert f"the config file has queues: {needed} is needed" in done.err
         assert "mail" in done.err
 
 

@@ -36,7 +36,7 @@ def test_topics_lead_to_queues_unless_a_server_is_named(tmp_path: Path, monkeypa
     queues = '[queues.a]\nserver = "/run/a.sock"\n[queues.b]\nserver = "/run/b.sock"\n[routes]\na = "a"\nb = "b"\n'
     (tmp_path / "pulse.toml").write_text(queues, "utf-8")
     server = ServerHandle(None, 1.0)
-    with pytest.raises(ConfigError, match=r"several queues.*: allowed are a topic, the id of a job, and .* \(a, b\)$"):
+    with pytest.raises(ConfigError, match=r"has queues, .*: allowed are a topic, the id of a job, and .* \(a, b\)$"):
         server.elsewhere()
     for nothing in ("", None, 3):
         server.route(nothing)
@@ -87,12 +87,15 @@ def test_what_is_not_named_here_is_the_server_of_a_queue(tmp_path: Path, monkeyp
             server = ServerHandle(None, 1.0)
             server.route(other)
             server.check_topic(own)
+            assert server.goes_by_topic
             with pytest.raises(BadRequestError, match=f"^topic '{other}' belongs to queue {other}: a topic of queue"):
                 server.check_topic(other)
             ServerHandle(Path("/run/a/pulse.sock"), 1.0).check_topic("b")
             ServerHandle(None, 1.0, "tls://b:1").check_topic("a")
+            assert not ServerHandle(Path("/run/a/pulse.sock"), 1.0).goes_by_topic
             patch.setenv(name, "/run/c")
             ServerHandle(None, 1.0).check_topic("nowhere")
+            assert not ServerHandle(None, 1.0).goes_by_topic
     file.write_text('runtime_dir = "/run/a"\n' + queues, "utf-8")
     server = ServerHandle(None, 1.0)
     server.check_topic("a")

@@ -163,7 +163,7 @@ def test_commands_refuse_what_two_queues_would_share(shop: Shop) -> None:
         (["--queue", "orders", "submit", "mark"], "a job goes to the queue of its topic: add --topic"),
         (
             ["submit", "mark"],
-            "the config file has several queues, and a job goes to the queue of its topic: add --topic",
+            "the config file has queues, and a job goes to the queue of its topic: add --topic",
         ),
         (
             ["jobs", "get", job[:28]],
@@ -214,6 +214,8 @@ def test_what_a_pool_tells_its_handlers_leads_nowhere_else(shop: Shop) -> None:
         done = run(PULSE, [*words, "mail.welcome"], env)
         assert (done.returncode, done.stdout) == (1, "")
         assert "topic 'mail.welcome' belongs to queue mail: a topic of queue orders is allowed" in done.stderr
+        done = run(PULSE, words[:-1], env)
+        assert (done.returncode, "a job goes to the queue of its topic: add --topic" in done.stderr) == (2, True), done
         job = UUID(run(PULSE, [*words, "pay"], env).stdout.strip())
         assert homes(shop, job) == ["orders"]
         job = UUID(run(PULSE, ["ctl", "--queue", "mail", *words[1:], "mail.welcome"], env).stdout.strip())
@@ -296,7 +298,7 @@ def test_a_pool_works_for_the_queue_that_is_named(shop: Shop) -> None:
         pool = shop.mail.pool(*words, env={**elsewhere(shop.file), **env}, wait=False)
         assert pool.process.wait(SOON_S) == 1
         assert pool.said.splitlines()[-1] == (
-            "pulse: the config file has several queues: --queue NAME is needed (orders, mail, gone)"
+            "pulse: the config file has queues: --queue NAME is needed (orders, mail, gone)"
         )
 
 
@@ -344,18 +346,21 @@ def test_the_list_of_queues(shop: Shop) -> None:
     ]  # fmt: skip
 
 
-def test_the_dashboard_of_a_queue(shop: Shop) -> None:
-    """It shows the jobs of its queue."""
+@pytest.mark.parametrize("is_named", [True, False])
+def test_the_dashboard_of_a_queue(shop: Shop, *, is_named: bool) -> None:
+    """It shows the jobs of its queue, and knows the topics of that, also if the environment names the server."""
     with pulse.Queues(shop.routes) as queues:
         job = queues.submit("mark", {"n": 1}, topic="pay", delay_s=3600)
     where = shop.orders.directory / "ui.sock"
-    words = [sys.executable, "-m", PULSE, "ui", "--queue", "orders", "--listen", f"unix:{where}"]
-    process = subprocess.Popen(words, env={**shop.orders.env, **elsewhere(shop.file)}, stdin=subprocess.DEVNULL)
+    named, env = (["--queue", "orders"], {}) if is_named else ([], {"PULSE_CONNECT": str(shop.orders.path)})
+    words = [sys.executable, "-m", PULSE, "ui", *named, "--listen", f"unix:{where}"]
+    process = subprocess.Popen(words, env={**shop.orders.env, **elsewhere(shop.file), **env}, stdin=subprocess.DEVNULL)
     try:
         until(lambda: where.exists() or process.poll() is not None, "it listens", SOON_S)
         with httpx2.Client(transport=httpx2.HTTPTransport(uds=str(where)), base_url="http://localhost") as browser:
             got = browser.get(f"/jobs/{job}", follow_redirects=True)
         assert (got.status_code, str(job) in got.text) == (200, True), got.text
+        assert 'title="This queue">orders<' in got.text
     finally:
         process.terminate()
         assert process.wait(SOON_S) == 0

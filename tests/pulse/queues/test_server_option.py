@@ -9,7 +9,7 @@ import pytest
 
 from pulse.config import Settings
 from pulse.errors import BadRequestError, ConfigError, PathError
-from pulse.queues.server_option import chosen_server, refuse_two
+from pulse.queues.server_option import chosen_server, queue_at, refuse_two
 from pulse.routes import Queue, Routes
 
 ONE = Routes({}, {})
@@ -45,7 +45,7 @@ def test_the_environment_goes_before_the_file(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_of_several_queues_one_is_named() -> None:
-    with pytest.raises(ConfigError, match=r"^the config file has several queues: --queue NAME is needed \(mail\)$"):
+    with pytest.raises(ConfigError, match=r"^the config file has queues: --queue NAME is needed \(mail\)$"):
         chosen(SHOP)
     with pytest.raises(BadRequestError, match=r"^there is no queue 'post': allowed are mail$"):
         chosen(SHOP, queue="post")
@@ -57,6 +57,13 @@ def test_of_several_queues_one_is_named() -> None:
 def test_what_can_be_no_server_is_refused_at_once(named: str, error: type[Exception]) -> None:
     with pytest.raises(error):
         chosen(ONE, named)
+
+
+def test_the_queue_of_a_server_that_is_not_an_option(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PULSE_CONNECT", "tls://MAIL.example:7420")
+    assert queue_at(SHOP, None) == SHOP.queues["mail"]
+    assert queue_at(SHOP, "/run/b/pulse.sock") is None
+    assert queue_at(ONE, None) is None
 
 
 def test_two_servers() -> None:

@@ -48,7 +48,7 @@ def test_where_there_are_several_queues_one_is_named(
     app = "tests.support.apps.worker_app:app"
     done = CliRunner().invoke(worker, [app, *words])
     assert isinstance(done.exception, ConfigError)
-    assert done.exception.message == "the config file has several queues: --queue NAME is needed (mail)"
+    assert done.exception.message == "the config file has queues: --queue NAME is needed (mail)"
     assert (CliRunner().invoke(worker, [app, "--queue", "mail"]).exit_code, len(started)) == (0, 1)
     assert started[0].topics == PoolTopics(queue="mail", routes=load_routes(file))
     assert started[0].socket == "tls://mail.example:7420"
@@ -58,14 +58,16 @@ def test_the_config_file_is_read_once(tmp_path: Path, monkeypatch: pytest.Monkey
     """What it says cannot change between settings and routes."""
     file = tmp_path / "pulse.toml"
     file.write_text('[queues.mail]\nserver = "/run/mail.sock"\n', "utf-8")
-    monkeypatch.setenv("PULSE_CONFIG", str(file))
-    monkeypatch.delenv("PULSE_CONNECT", raising=False)
+    monkeypatch.chdir(tmp_path)
+    for name in ("PULSE_CONFIG", "PULSE_CONNECT"):
+        monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(command, "configure_logging", lambda *_: file.unlink())
     started: list[PoolOptions] = []
     monkeypatch.setattr(parent, "run_pool", started.append)
     done = CliRunner().invoke(worker, ["tests.support.apps.worker_app:app", "--queue", "mail"])
     assert (done.exit_code, [one.socket for one in started]) == (0, ["/run/mail.sock"])
     assert os.environ.pop("PULSE_CONNECT") == "/run/mail.sock"
+    assert os.environ.pop("PULSE_CONFIG") == str(file), "for handlers in another directory"
 
 
 @pytest.mark.parametrize(("error", "words", "code"), [
