@@ -98,6 +98,19 @@ class Held:
         self.open()
         return {job: self._site.wait(job, "COMPLETED") for job in self.jobs}
 
+    def interrupted(self) -> list[Job]:
+        """
+        Let them end; those that did not do so in the attempt that was held, or were charged for another one.
+
+        That need not be their first: a worker whose places are taken gives back what it has not begun.
+        """
+        held = {line.job: line.attempt for line in self.starts}
+        return [
+            found
+            for job, found in self.let_go().items()
+            if found.attempts != held[job] or found.attempts - found.uncharged != 1
+        ]
+
 
 @contextlib.contextmanager
 def standing(site: Site) -> Iterator[Trial]:

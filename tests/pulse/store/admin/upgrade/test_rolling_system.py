@@ -147,9 +147,8 @@ def test_a_rolling_upgrade(newest_server: Postgres, tmp_path: Path) -> None:
         assert migrated.stdout == f"schema pulse upgraded from version {SCHEMA_VERSION} to {NEXT}\n"
         assert measured("longest wait for a lock", load.longest_wait_s) < LONGEST_S
         goes_on(old)
-        assert [row["attempts"] for row in old.rows("SELECT DISTINCT attempts FROM pulse.jobs WHERE attempts > 0")] == [
-            1
-        ]
+        ended = {(row["outcome"], row["error"]) for row in old.rows("SELECT outcome, error FROM pulse.attempts")}
+        assert {outcome for outcome, _ in ended} <= {"released"}, ended  # by a worker whose places were all taken
 
         assert old.stop() == 0
         old.start()
