@@ -57,6 +57,23 @@ async def test_all_belongs_to_the_owner_of_the_rows(
     await _is_owned(target)
 
 
+async def test_rights_that_outlive_a_move(nodes: Cluster) -> None:
+    """Those that each node gives on whatever the owner makes there."""
+    async with queue(nodes, "read"), session(nodes.coordinator) as admin:
+        await admin.execute("CREATE ROLE reporting; GRANT USAGE ON SCHEMA read TO reporting")
+    for node in nodes.nodes:
+        async with session(node) as admin:
+            await admin.execute(CITUS["stay_local"].sql)
+            await admin.execute(_READS)
+    await nodes.move("read", "block_writes")
+    other = await connect(Target(nodes.dsn().replace("pulse@", "postgres@"), "tests", "read"), {})
+    assert await other.fetchval("SELECT has_table_privilege('reporting', 'read.jobs', 'SELECT')")
+    other.terminate()
+
+
+_READS: Final = "ALTER DEFAULT PRIVILEGES FOR ROLE pulse IN SCHEMA read GRANT SELECT ON TABLES TO reporting"
+
+
 async def test_an_upgrade_where_views_are_not_the_owners(nodes: Cluster, monkeypatch: Patch, tmp_path: Path) -> None:
     """In 0.2.0 they belong to the role that made them, which goes on to use them."""
     target = Target(nodes.dsn().replace("pulse@", "maker@"), "tests", "made by another")

@@ -13,7 +13,7 @@ import asyncpg
 import pytest
 from structlog.testing import capture_logs
 
-from pulse.errors import PulseError, UnavailableError
+from pulse.errors import PulseError, SchemaError, UnavailableError
 from pulse.store.admin.schema import RELEASES, SCHEMA_VERSION
 from pulse.store.admin.upgrade import runner
 from pulse.store.admin.upgrade.plan import UPGRADE, plan
@@ -141,6 +141,15 @@ async def test_what_is_left_of_an_interrupted_index_is_removed(
         await filled(connection, 1)
         with pytest.raises(asyncpg.UniqueViolationError):
             await filled(connection, 1)
+
+
+async def test_a_command_that_would_be_misread_is_refused(nodes: Cluster, monkeypatch: Patch, tmp_path: Path) -> None:
+    target = Target(nodes.dsn(), "tests", "misread")
+    make_upgrades(monkeypatch, tmp_path, step("only", "SELECT 1; ALTER TABLE ONLY pulse.jobs ADD COLUMN a int"))
+    async with queue(nodes, "misread") as connection:
+        with pytest.raises(SchemaError, match="a queue on Citus cannot take this form of a command"):
+            await upgrade(target)
+        assert await connection.fetchval("SELECT count(*) FROM pulse.schema_version") == 1
 
 
 async def test_others_do_not_wait_behind_an_upgrade(nodes: Cluster, monkeypatch: Patch, tmp_path: Path) -> None:
