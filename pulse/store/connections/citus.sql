@@ -92,11 +92,9 @@ SELECT version, release FROM pulse_rows.schema_version ORDER BY version DESC LIM
 
 -- name: version_of_functions :one
 -- What:    which version of the schema the functions on this node are of.   Args: none.   Guard: none: reads.
--- Returns: version; NULL or no row: unknown, or there are none, or the owner of the schema may not replace some: in 0.2.0 others made them.
-SELECT obj_description(p.oid, 'pg_proc') AS version FROM pg_proc p
-WHERE p.pronamespace = 'pulse'::regnamespace AND p.proname = 'stay_with_rows'
-  AND NOT EXISTS (SELECT FROM pg_proc o JOIN pg_namespace n ON n.oid = o.pronamespace
-                  WHERE n.oid = p.pronamespace AND o.proowner <> n.nspowner);
+-- Returns: version; NULL or no row: unknown, or there are none, or the owner of the schema may not replace them, since with 0.2.0 another role made them.
+SELECT obj_description(p.oid, 'pg_proc') AS version FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace AND n.nspowner = p.proowner
+WHERE n.nspname = 'pulse' AND p.proname = 'stay_with_rows';
 
 
 -- name: note_version_of_functions :one
