@@ -24,7 +24,8 @@ THREADS: Final = 100  # of `sync`: what one would give a worker that blocks
 SKIP: Final = 0.05  # of the jobs: until all have found their pace
 RATE: Final = """
     SELECT (count(*) - 1) / nullif(extract(epoch FROM max(completed_at) - min(completed_at)), 0)::float8
-    FROM (SELECT completed_at FROM pulse.jobs WHERE status = 'COMPLETED' ORDER BY completed_at OFFSET $1) AS later"""
+    FROM (SELECT completed_at FROM pulse.jobs WHERE status = 'COMPLETED' AND completed_at > to_timestamp($2)
+          ORDER BY completed_at OFFSET $1) AS later"""
 # Each is one statement that submits $1 jobs, row by row as SQL would; they are compared with the last one.
 ARGS: Final = "jsonb_build_object('number', n, 'pad', repeat('x', 170))"
 SUBMIT: Final = "SELECT count(pulse.submit(name => 'noop', args => ARGS)) FROM generate_series(1, $1::int) AS n"
@@ -110,14 +111,14 @@ def drained(stage: Stage, work: Work) -> Drained:
         return Drained(submit_rate, drain_rate(system, work.jobs), cpu_us, peak)
 
 
-def drain_rate(system: System, jobs: int) -> float:
+def drain_rate(system: System, jobs: int, since_s: float = 0.0) -> float:
     """
-    Jobs per second between the first 5 % and the last one, by the times in the table.
+    Jobs per second between the first 5 % and the last one that ended after *since_s*, by the times in the table.
 
     Raises:
         BenchError: There is no time between them.
     """
-    rate: float | None = system.sql.value(RATE, int(SKIP * jobs))
+    rate: float | None = system.sql.value(RATE, int(SKIP * jobs), since_s)
     if rate is None:
         raise BenchError(f"{jobs} jobs were done at once: too few to measure")
     return rate

@@ -125,7 +125,7 @@ def soak(stage: Stage) -> list[Sample]:
     step_s = min(MINUTE_S, seconds / LEAST_LOOKS)
     with (
         stage.fresh() as dsn,
-        stage.system(dsn, retention_s=RETENTION_S) as system,
+        stage.system(dsn, env={"PULSE_RETENTION_S": f"{RETENTION_S}"}) as system,
         stage.producer(system, WARM_UP_S + seconds + END_S, rate),
     ):
         time.sleep(WARM_UP_S)

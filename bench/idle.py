@@ -10,7 +10,7 @@ from typing import Final
 from pulse.client.async_transport import HELLO_TIMEOUT_S
 from pulse.protocol import FrameReader, encode
 
-LIFE_S: Final = 120.0  # it ends then, whatever happens to those that started it
+LIFE_S: Final = 300.0  # it ends then, whatever happens to those that started it
 RECEIVE_BYTES: Final = 64 * 1024
 TOPIC: Final = "idle"  # no job is there
 HEARTBEAT_S: Final = 10.0  # the default

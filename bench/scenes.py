@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from bench import calls, drain, flow
+from bench.curves import curves
 from bench.graphs import graphs
 from bench.hooks import hooks
 from bench.latency import latency
@@ -58,6 +59,7 @@ SCENES: Final[Mapping[str, Scene]] = {
     "hooks": Scene("middleware around jobs that do nothing, in the runner alone", hooks),
     "workers": Scene("what 1, 100 and 1000 idle workers cost", workers, once=True),
     "scale": Scene("a claim among millions of rows, topics, priorities", scale, once=True),
+    "curves": Scene("a drain with more processes, servers, topics, rows, args, workers", curves, once=True),
     "restart": Scene("how soon a server works for which millions of jobs wait", restart, once=True),
     "limits": Scene("claims under limits and of groups, a rate, a slot that becomes free", limits, once=True),
     "turns": Scene("a whole system under limits and with groups, and how soon a slot is taken", turns, once=True),

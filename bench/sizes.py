@@ -37,6 +37,7 @@ class Size:
         soak_s: Length of `soak`.
         soak_rate: Jobs per second that it is given.
         two_jobs: Of `two`.
+        curve_jobs: Of each point of `curves`.
         groups: In `limits`.
         limit_tries: Claims of each case of `limits`.
         rate_s: How long `limits` and `shared` watch a rate.
@@ -65,6 +66,7 @@ class Size:
     soak_s: float = 600.0
     soak_rate: int = 12_000
     two_jobs: int = 200_000
+    curve_jobs: int = 50_000
     groups: int = 10_000
     limit_tries: int = 30
     rate_s: float = 10.0
@@ -81,6 +83,7 @@ FULL: Final = replace(
     loaded_s=20.0,
     completed=10_000_000,
     restart_jobs=10_000_000,
+    most_idle=10_000,
     rate_s=60.0,
 )
 TINY: Final = Size(
@@ -106,6 +109,7 @@ TINY: Final = Size(
     soak_s=3.0,
     soak_rate=2000,
     two_jobs=3000,
+    curve_jobs=500,
     groups=200,
     limit_tries=5,
     rate_s=1.0,

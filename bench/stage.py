@@ -85,7 +85,7 @@ class Sql:
 @dataclass(frozen=True, slots=True)
 class System:
     """
-    A running pulse with one worker process.
+    A running pulse.
 
     Attributes:
         socket: Where its clients connect.
@@ -168,18 +168,18 @@ class Stage:
         dsn: str,
         *,
         app: str = APP,
+        processes: int = 1,
         concurrency: int = CONCURRENCY,
         ids: Path | None = None,
-        retention_s: float | None = None,
+        env: Mapping[str, str] | None = None,
     ) -> Generator[System]:
-        """A pulse with one worker process on the database *dsn*; it is stopped afterwards."""
+        """A pulse on the database *dsn*, with *env* over its environment; it is stopped afterwards."""
         counted = self.directory / f"count-{next(self._numbers)}"
         settings = {"PULSE_DSN": dsn, handlers.DSN: dsn, VARIABLE: str(counted)} | (
             {handlers.IDS: str(ids)} if ids else {}
         )
-        if retention_s is not None:
-            settings["PULSE_RETENTION_S"] = str(retention_s)
-        with running_server(app, settings, processes=1, concurrency=concurrency) as first, Sql(dsn) as sql:
+        settings |= env or {}
+        with running_server(app, settings, processes=processes, concurrency=concurrency) as first, Sql(dsn) as sql:
             socket = socket_of(first)
             with Client(socket, timeout_s=ANSWER_S) as client:  # it waits longer than the demonstration's
                 yield System(client, sql, socket, counted, Count(counted), _pids(client, sql))

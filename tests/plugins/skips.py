@@ -41,6 +41,6 @@ class SkipList:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    path = os.environ.get(FILE_VARIABLE)
+    path = os.environ.pop(FILE_VARIABLE, None)  # runs that a test starts would write over it
     if path and not hasattr(config, "workerinput"):  # what ran in a process of pytest-xdist is reported to the first
         config.pluginmanager.register(SkipList(Path(path)), "pulse-skips")

@@ -74,6 +74,10 @@ class Ledger:
     def __init__(self, path: Path) -> None:
         self._file = path.open("w", encoding="utf-8", buffering=1)
 
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_configure_node(self, node: Any) -> None:
+        node.workerinput[_PROPERTY] = True
+
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         found: Any = dict(report.user_properties).get(_PROPERTY) if report.when == "teardown" else None
         if found:
@@ -115,13 +119,11 @@ def _ticks(pid: int) -> int:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    path = os.environ.get(FILE_VARIABLE)
-    if not path:
-        return
-    is_worker = hasattr(config, "workerinput")
-    if is_worker or not config.getoption("numprocesses", None):
+    given: dict[str, object] | None = getattr(config, "workerinput", None)
+    path = os.environ.pop(FILE_VARIABLE, None)  # runs that a test starts would write over it
+    if (given is not None and _PROPERTY in given) or (path and not config.getoption("numprocesses", None)):
         config.pluginmanager.register(Meter(), "pulse-meter")
-    if not is_worker:
+    if path and given is None:
         config.pluginmanager.register(Ledger(Path(path)), "pulse-ledger")
 
 

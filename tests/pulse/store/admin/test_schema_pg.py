@@ -15,6 +15,7 @@ from pulse.store.connections.pool import Target
 from pulse.store.statements import STATEMENTS
 from pulse.store.store import Store
 from tests.support.admin.checks import CHECKS, Check, Columns, insert_of
+from tests.support.admin.indexes import INDEXES
 from tests.support.servers import postgres
 from tests.support.servers.postgres import Postgres
 from tests.support.store.helpers import Patch, Sql, new_id
@@ -48,6 +49,24 @@ async def test_check(connection: Sql, check: Check) -> None:
 async def test_every_check_is_tested(connection: Sql) -> None:
     sql = "SELECT conname FROM pg_constraint WHERE contype = 'c' AND connamespace = 'pulse'::regnamespace"
     assert {row["conname"] for row in await connection.fetch(sql)} == {check.name for check in CHECKS}
+
+
+async def test_indexes_hold_what_they_should(connection: Sql) -> None:
+    """Each partial index, on both sides of each condition."""
+    sql = """
+        SELECT c.relname, pg_get_expr(i.indpred, i.indrelid) AS holds FROM pg_index i
+        JOIN pg_class c ON c.oid = i.indexrelid
+        WHERE c.relnamespace = 'pulse'::regnamespace AND i.indpred IS NOT NULL"""
+    holds = {row["relname"]: row["holds"] for row in await connection.fetch(sql)}
+    assert holds.keys() == {index.name for index in INDEXES}
+    for index in INDEXES:
+        for expected, rows in ((True, index.good), (False, index.bad)):
+            for columns in rows:
+                returning = f"{insert_of(index.table, columns)} RETURNING coalesce({holds[index.name]}, false)"
+                transaction = connection.transaction()
+                await transaction.start()
+                assert (await connection.fetchval(returning), index.name, columns) == (expected, index.name, columns)
+                await transaction.rollback()
 
 
 @pytest.mark.parametrize(("table", "key"), [

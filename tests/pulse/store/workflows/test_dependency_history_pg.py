@@ -67,14 +67,14 @@ class DependencyMachine(RuleBasedStateMachine):
         ids = sorted(known)
         return list(dict.fromkeys(ids[place % len(ids)] for place in places)) if ids else []
 
-    def _tell(self, ended: UUID) -> None:
-        """What follows for those that wait for it."""
-        status = self.jobs[ended].status
-        for child, one in self.jobs.items():
+    def _tell(self, ended: UUID, jobs: Mapping[UUID, Known]) -> None:
+        """What follows for those of *jobs* that wait for it."""
+        status = (self.jobs | self.pending)[ended].status
+        for child, one in jobs.items():
             on_failure = one.waits_for.pop(ended, None)
             if on_failure == "cancel" and status != "COMPLETED" and one.status == "PENDING":
                 one.status = "CANCELED"
-                self._tell(child)
+                self._tell(child, jobs)
 
     @rule(places=st.lists(st.integers(0, 9), max_size=3), on_failure=st.sampled_from([None, "cancel", "run"]))
     def submits(self, places: list[int], on_failure: str | None) -> None:
@@ -87,7 +87,7 @@ class DependencyMachine(RuleBasedStateMachine):
     def _settle_ended(self, parents: Sequence[UUID]) -> None:
         for one in parents:
             if one in self.jobs and self.jobs[one].status in TERMINAL:
-                self._tell(one)
+                self._tell(one, self.jobs)
 
     @rule(places=st.lists(st.integers(0, 9), min_size=1, max_size=3), on_failure=st.sampled_from(["cancel", "run"]))
     def submits_in_a_transaction(self, places: list[int], on_failure: str) -> None:
@@ -101,9 +101,7 @@ class DependencyMachine(RuleBasedStateMachine):
         self.pending[made] = Known(waits_for=dict.fromkeys(parents, on_failure))
         for one in parents:  # what has ended by now counts as it is now, whatever an operator does before the commit
             if there[one].status in TERMINAL:
-                del self.pending[made].waits_for[one]
-                if on_failure == "cancel" and there[one].status != "COMPLETED":
-                    self.pending[made].status = "CANCELED"
+                self._tell(one, self.pending)  # for all of them: the transaction has looked
 
     @rule(commits=st.booleans())
     def ends_the_transaction(self, commits: bool) -> None:
@@ -123,7 +121,7 @@ class DependencyMachine(RuleBasedStateMachine):
         how = end if end in {cancel, expire} or not self.jobs[job].waits_for else cancel
         self.run(how(self.connection, job))  # type: ignore[operator]
         self.jobs[job].status = ENDS[how]  # type: ignore[index]
-        self._tell(job)
+        self._tell(job, self.jobs)
 
     @rule(place=st.integers(0, 9))
     def is_retried(self, place: int) -> None:
