@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import asyncpg
 import pytest
 from structlog.testing import capture_logs
 
-from pulse.errors import PulseError, UnavailableError
-from pulse.store.admin.schema import SCHEMA_VERSION
+from pulse.errors import PulseError, SchemaError, UnavailableError
+from pulse.store.admin.schema import RELEASES, SCHEMA_VERSION
 from pulse.store.admin.upgrade import runner
 from pulse.store.admin.upgrade.plan import UPGRADE, plan
 from pulse.store.admin.upgrade.runner import upgrade
@@ -24,6 +26,7 @@ from pulse.store.statements import schema_sql
 from pulse.store.store import Store
 from pulse_actors.runtime.schema import see_to_schema
 from tests.citus.cluster import JOBS, Cluster, cluster, dsn_of, goes_on, queue, session, system, why_not
+from tests.citus.made_up import ADD, ANEW, COLOURS, FORMS, MADE_UP, MORE, NEXT, REGIONS, TYPE, filled, works
 from tests.support.admin.upgrade_kit import make_upgrades, step
 from tests.support.store.helpers import Patch, Sql
 from tests.support.systems.epoch_kit import SETTINGS, Load, is_sound, more
@@ -31,41 +34,14 @@ from tests.support.systems.releases import STEPS, next_release, next_schema
 from tests.support.systems.system_kit import place, run
 from tests.support.waiting import until_async
 
-if TYPE_CHECKING:
-    from pulse.store.connections.session import Session
-
 pytestmark = [
     pytest.mark.process, pytest.mark.postgres, pytest.mark.rest, pytest.mark.patient,
     pytest.mark.skipif(why_not() is not None, reason=f"not packaged: Citus: {why_not()}"),
 ]  # fmt: skip
-NEXT: Final = SCHEMA_VERSION + 1
-MADE_UP: Final = f"made up {NEXT}"
 DEADLINE_S: Final = 60.0
 TRIES: Final = 3
 FREE_S: Final = 1.0  # for a statement that waits for no lock, on a busy machine
 _WAITS: Final = "SELECT bool_or(clock_timestamp() - waitstart > interval '1 s') FROM pg_locks WHERE NOT granted"
-REGIONS: Final = "CREATE TABLE IF NOT EXISTS pulse.regions (name text PRIMARY KEY, colour pulse.colour, spare int)"
-COLOURS: Final = (
-    "CREATE OR REPLACE FUNCTION pulse.colours() RETURNS bigint LANGUAGE sql BEGIN ATOMIC\n"
-    "  SELECT count(colour) FROM pulse.regions;\nEND"
-)
-TYPE: Final = step("type", "CREATE DOMAIN pulse.colour AS text CHECK (VALUE <> '')")
-MORE: Final = (
-    TYPE
-    + step("table", REGIONS)
-    + step("row", "INSERT INTO pulse.regions VALUES ('here', 'red') ON CONFLICT (name) DO NOTHING")
-    + step("widen", "ALTER TABLE pulse.witnesses ADD COLUMN IF NOT EXISTS colour pulse.colour", table="pulse.witnesses",
-           lock="ACCESS EXCLUSIVE")
-    + step("count", COLOURS)
-    + step("trigger", "CREATE OR REPLACE TRIGGER regions_changed AFTER INSERT ON pulse.regions FOR EACH STATEMENT "
-           "EXECUTE FUNCTION pulse.tell_topics()", table="pulse.regions", lock="SHARE ROW EXCLUSIVE")
-    + step("narrow", "ALTER TABLE pulse.regions DROP COLUMN IF EXISTS spare", table="pulse.regions",
-           lock="ACCESS EXCLUSIVE")
-)  # fmt: skip
-ADD: Final = step(
-    "add", "ALTER TABLE pulse.jobs ADD COLUMN IF NOT EXISTS region text DEFAULT 'here'", table="pulse.jobs",
-    lock="ACCESS EXCLUSIVE",
-)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -74,48 +50,30 @@ def nodes() -> Iterator[Cluster]:
         yield made
 
 
-async def _filled(connection: Session, count: int) -> None:
-    await connection.execute(f"SELECT pulse.submit('nap') FROM generate_series(1, {count})")
-
-
 async def test_all_kinds_of_steps(nodes: Cluster, monkeypatch: Patch, tmp_path: Path) -> None:
     """On the node that has the rows, and on the one to which they are moved afterwards."""
     target = Target(nodes.dsn(), "tests", "all % kinds")
     async with queue(nodes, target.schema) as early:
-        await _filled(early, 1500)
-        make_upgrades(monkeypatch, tmp_path, STEPS.read_text("utf-8") + MORE)
+        await filled(early, 1500)
+        make_upgrades(monkeypatch, tmp_path, STEPS.read_text("utf-8") + MORE + step("forms", FORMS * 2))
         sizes = {one.step.name: one.rows is not None for one in (await plan(early)).steps}
         assert sizes["add-region"]
         assert sizes["widen"]
         said: list[str] = []
         assert await upgrade(target, said.append) == SCHEMA_VERSION
-        assert len([line for line in said if line.startswith(f"version {NEXT}, step ")]) == 13
-        await _works(early)
+        assert len([line for line in said if line.startswith(f"version {NEXT}, step ")]) == 15
+        await works(early)
         assert await early.fetchval("SELECT count(*) FROM pulse.jobs WHERE region = 'here'") == 1500
         assert await early.fetchval("SELECT to_regclass('pulse.schema_steps')") is None
         on_shard = "SELECT c.relkind FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid WHERE tgname = $1"
         assert await early.fetchval(on_shard, "regions_changed") == b"r"
         assert await upgrade(target) == NEXT
     await nodes.move(target.schema)
-    more = f"CREATE DOMAIN pulse.colour AS text;\n{REGIONS.replace('IF NOT EXISTS ', '')};\n{COLOURS};\n"
-    monkeypatch.setattr(citus, "schema_sql", lambda: next_schema(schema_sql(), MADE_UP) + more)
+    monkeypatch.setattr(citus, "schema_sql", lambda: next_schema(schema_sql(), MADE_UP) + ANEW)
     late = await connect(target, {}, statements=0)
-    await _works(late)
-    assert {*(await late.fetchrow("SELECT * FROM pulse.regions") or {}).keys()} == {"name", "colour"}
+    await works(late)
+    assert {*(await late.fetchrow("SELECT * FROM pulse.regions") or {}).keys()} == {"name", "colour", "spare"}
     late.terminate()
-
-
-async def _works(connection: Session) -> None:
-    """The queue is of the next version on this node."""
-    assert await connection.fetchval("SELECT max(version) FROM pulse.schema_version") == NEXT
-    assert await connection.fetchval("SELECT name FROM pulse.regions") == "here"
-    assert await connection.fetchval("SELECT pulse.colours()") == 1
-    job = await connection.fetchval("SELECT pulse.submit('nap')")
-    assert await connection.fetchval("DELETE FROM pulse.jobs WHERE id = $1 RETURNING region", job) == "here"
-    assert await connection.fetchval("SELECT count(colour) FROM pulse.witnesses") == 0
-    for wrong in ("UPDATE pulse.jobs SET region = NULL", "UPDATE pulse.regions SET colour = ''"):
-        with pytest.raises(asyncpg.CheckViolationError):
-            await connection.execute(wrong)
 
 
 async def test_a_move_ends_an_upgrade_which_begins_again(nodes: Cluster, monkeypatch: Patch, tmp_path: Path) -> None:
@@ -141,22 +99,57 @@ async def test_a_move_ends_an_upgrade_which_begins_again(nodes: Cluster, monkeyp
     late.terminate()
 
 
+@pytest.mark.parametrize("method", ["_batch", "_finish"])
+async def test_a_move_under_a_batch_or_the_last_note(
+    nodes: Cluster, monkeypatch: Patch, tmp_path: Path, method: str
+) -> None:
+    """What writes to the rows is refused on the node that the queue has left."""
+    target = Target(nodes.dsn(), "tests", f"chased{method}")
+    make_upgrades(monkeypatch, tmp_path, STEPS.read_text("utf-8"))
+    real = getattr(runner.Upgrade, method)
+
+    async def moved(*args: object) -> object:
+        await nodes.move(target.schema, "block_writes")
+        if method == "_finish":
+            async with session(nodes.coordinator) as admin:
+                await until_async(
+                    partial(admin.execute, "CALL citus_cleanup_orphaned_resources()"), "old tables are dropped"
+                )
+        return await real(*args)
+
+    async with queue(nodes, target.schema):
+        with monkeypatch.context() as chased:
+            chased.setattr(runner.Upgrade, method, moved)
+            with pytest.raises(UnavailableError, match=r"moved the queue .* while it was upgraded: run pulse migrate"):
+                await upgrade(target)
+        assert await upgrade(target) == SCHEMA_VERSION
+
+
 async def test_what_is_left_of_an_interrupted_index_is_removed(
     nodes: Cluster, monkeypatch: Patch, tmp_path: Path
 ) -> None:
     target = Target(nodes.dsn(), "tests", "twice")
     index = "CREATE UNIQUE INDEX CONCURRENTLY IF NOT EXISTS names ON pulse.jobs (name)"
     async with queue(nodes, "twice") as connection:
-        await _filled(connection, 2)
+        await filled(connection, 2)
         make_upgrades(monkeypatch, tmp_path, step("index", index, kind="concurrent"))
         for _ in range(2):
             with pytest.raises(PulseError, match="could not create unique index"):
                 await upgrade(target)
         await connection.execute("DELETE FROM pulse.jobs")
         await upgrade(target)
-        await _filled(connection, 1)
+        await filled(connection, 1)
         with pytest.raises(asyncpg.UniqueViolationError):
-            await _filled(connection, 1)
+            await filled(connection, 1)
+
+
+async def test_a_command_that_would_be_misread_is_refused(nodes: Cluster, monkeypatch: Patch, tmp_path: Path) -> None:
+    target = Target(nodes.dsn(), "tests", "misread")
+    make_upgrades(monkeypatch, tmp_path, step("only", "SELECT 1; ALTER TABLE ONLY pulse.jobs ADD COLUMN a int"))
+    async with queue(nodes, "misread") as connection:
+        with pytest.raises(SchemaError, match="a queue on Citus cannot take this form of a command"):
+            await upgrade(target)
+        assert await connection.fetchval("SELECT count(*) FROM pulse.schema_version") == 1
 
 
 async def test_others_do_not_wait_behind_an_upgrade(nodes: Cluster, monkeypatch: Patch, tmp_path: Path) -> None:
@@ -182,12 +175,28 @@ async def test_others_do_not_wait_behind_an_upgrade(nodes: Cluster, monkeypatch:
                 async with asyncio.timeout(DEADLINE_S):
                     while not await waits(holder, said):
                         async with asyncio.timeout(FREE_S):
-                            await _filled(free, 1)
+                            await filled(free, 1)
                 assert not going.done()
                 going.cancel()
                 await asyncio.gather(going, return_exceptions=True)
                 await held.rollback()
         assert await upgrade(target) == SCHEMA_VERSION
+
+
+async def test_slow_connections_among_the_nodes_take_no_time_of_a_step(
+    nodes: Cluster, monkeypatch: Patch, tmp_path: Path
+) -> None:
+    """The coordinator connects to them for its first command: in the time limit of a step it never would."""
+    make_upgrades(monkeypatch, tmp_path, ADD)
+    monkeypatch.setattr(runner, "PATIENCE_S", 0.0)
+    async with queue(nodes, "slow"), contextlib.AsyncExitStack() as stack:
+        for node in nodes.nodes:
+            admin = await stack.enter_async_context(session(node))
+            await admin.execute("ALTER SYSTEM SET pre_auth_delay = 1")
+            stack.push_async_callback(admin.execute, "SELECT pg_reload_conf()")
+            stack.push_async_callback(admin.execute, "ALTER SYSTEM RESET pre_auth_delay")
+            await admin.execute("SELECT pg_reload_conf()")
+        assert await upgrade(Target(nodes.dsn(), "tests", "slow")) == SCHEMA_VERSION
 
 
 async def _waits_long(holder: Sql, _said: list[str]) -> bool:
@@ -200,16 +209,19 @@ async def _tries_again(_holder: Sql, said: list[str]) -> bool:
 
 
 async def test_notes_of_an_upgrade_end_with_a_move(nodes: Cluster, monkeypatch: Patch, tmp_path: Path) -> None:
-    """Those on a node to which the queue comes back: meanwhile the release before may have made its functions there."""
+    """Those on a node to which the queue comes back, where the release before makes its functions again."""
     target = Target(nodes.dsn(), "tests", "noted")
+    monkeypatch.setattr(citus, "schema_sql", lambda: schema_sql() + OLD)
     async with queue(nodes, "noted") as connection:
-        make_upgrades(monkeypatch, tmp_path, ADD + step("faulty", "SELECT 1 / 0", kind="long"))
+        later = step("drop", "DROP FUNCTION IF EXISTS pulse.old()") + step("make", OLD.replace("int", "bigint"))
+        make_upgrades(monkeypatch, tmp_path, ADD + later + step("faulty", "SELECT 1 / 0", kind="long"))
         with pytest.raises(PulseError, match="division by zero"):
             await upgrade(target)
         assert await connection.fetchval(UPGRADE["upgrade_notes_there"].sql)
     await _there_and_back(nodes, target)
     connection = await connect(target, {})
     assert not await connection.fetchval(UPGRADE["upgrade_notes_there"].sql)
+    assert await connection.fetchval("SELECT pg_get_function_result('noted.old()'::regprocedure)") == "integer"
     connection.terminate()
 
 
@@ -251,9 +263,14 @@ async def test_views_are_made_by_the_release_that_the_rows_are_of(nodes: Cluster
     async with queue(nodes, "of one release"):
         await nodes.move("of one release", "block_writes")
     target = Target(nodes.dsn(), "tests", "of one release")
+    own = RELEASES[SCHEMA_VERSION]
+    refusal = (
+        rf"of version {SCHEMA_VERSION}, this pulse \({MADE_UP}\) makes views of version {NEXT}: "
+        f"run pulse migrate of pulse {own}"
+    )
     with monkeypatch.context() as later:
         later.setattr(citus, "schema_sql", lambda: next_schema(schema_sql(), MADE_UP))
-        with pytest.raises(UnavailableError, match=rf"of version {SCHEMA_VERSION} \(pulse .*run pulse migrate of that"):
+        with pytest.raises(UnavailableError, match=refusal):
             await connect(target, {})
     assert await upgrade(target) == SCHEMA_VERSION
 

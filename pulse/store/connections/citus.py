@@ -10,7 +10,7 @@ from pulse.errors import ConfigError, UnavailableError
 from pulse.store.connections import citus_schema
 from pulse.store.connections.session import begin_migration, schema_in
 from pulse.store.failures import FAILURES
-from pulse.store.statements import parse, schema_sql, texts
+from pulse.store.statements import STATEMENTS, parse, schema_sql, texts
 
 if TYPE_CHECKING:
     from asyncpg import Connection, Record
@@ -84,12 +84,13 @@ async def _attach(connection: Session, shown: str) -> None:
     await begin_migration(connection, LOCK_TIMEOUT)
     if not await _is_attached(connection, shown):  # while it waited, others may have made them, or moved the rows
         await connection.execute(CITUS["keep_local"].sql)
+        await connection.execute(STATEMENTS["become_role"].sql, await connection.fetchval(CITUS["owner_of_rows"].sql))
         await _check_version(connection)
         shards = await shards_of(connection)
         await connection.execute(CITUS["forget_steps"].sql)
         version = str(citus_schema.version_of(schema_sql())[0])
         if await connection.fetchval(CITUS["version_of_functions"].sql) != version:
-            while (drop := await connection.fetchval(CITUS["unneeded_functions"].sql)) is not None:
+            while (drop := await connection.fetchval(CITUS["unneeded"].sql)) is not None:
                 await connection.execute(drop)  # of another version: OR REPLACE would refuse some
         await connection.execute(_GUARD)
         await connection.execute(await connection.fetchval(CITUS["note_version_of_functions"].sql, version))
@@ -103,6 +104,9 @@ async def _check_version(connection: Session) -> None:
     own, release = citus_schema.version_of(schema_sql())
     found = await connection.fetchrow(CITUS["version_of_rows"].sql)
     if found is None or (found["version"], found["release"]) != (own, release):
-        there = "of no version" if found is None else f"of version {found['version']} (pulse {found['release']})"
-        message = f"the rows are {there}; this pulse makes views of version {own}: run pulse migrate of that release"
-        raise UnavailableError(message)
+        there = "no version" if found is None else f"version {found['version']}"
+        maker = "the release that made them" if found is None else f"pulse {found['release']}"
+        raise UnavailableError(
+            f"the rows are of {there}, this pulse ({release}) makes views of version {own}: "
+            f"run pulse migrate of {maker}"
+        )

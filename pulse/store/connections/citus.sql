@@ -29,6 +29,17 @@ CROSS JOIN (SELECT EXISTS (SELECT FROM pg_class j WHERE j.relnamespace = to_regn
 WHERE r.nspname = 'pulse_rows';
 
 
+-- name: owner_of_rows :one
+-- What:    whose are the tables of this queue?   Args: none.   Guard: none: reads.   Returns: owner.
+SELECT pg_get_userbyid(r.nspowner)::text AS owner FROM pg_namespace r WHERE r.nspname = 'pulse_rows';
+
+
+-- name: owner_of_views :one
+-- What:    whose are the views on this node? In 0.2.0 they belonged to the role that made them, not to the owner of the tables.
+-- Args:    none.   Guard: none: reads.   Returns: owner.
+SELECT pg_get_userbyid(c.relowner)::text AS owner FROM pg_class c WHERE c.relnamespace = 'pulse'::regnamespace AND c.relname = 'jobs';
+
+
 -- name: shards :many
 -- What:    the tables of this queue.   Args: none.   Guard: none: reads.   Returns: name, and the number at the end of its shard's name.
 SELECT c.relname::text AS name, s.shardid AS shard FROM pg_dist_shard s JOIN pg_class c ON c.oid = s.logicalrelid
@@ -37,6 +48,7 @@ WHERE c.relnamespace = 'pulse_rows'::regnamespace ORDER BY c.relname;
 
 -- name: wider_views :many
 -- What:    what gives the views the columns that their tables have got, and takes away those that they will lose: a view keeps its columns, with NULL.
+--          One that is made again shows again; PostgreSQL refuses another type.
 -- Args:    $1 columns that go, text[], each after its table.   Guard: none: reads.   Returns: statement.
 WITH there AS (
     SELECT v.oid AS view, v.relname AS name, c.oid AS shard, c.relname AS shard_name
@@ -45,10 +57,14 @@ WITH there AS (
     WHERE t.relnamespace = 'pulse_rows'::regnamespace AND v.relnamespace = 'pulse'::regnamespace AND v.relkind = 'v'
 ), own AS (
     SELECT t.*, a.attname, a.attnum, format_type(a.atttypid, a.atttypmod) AS type, t.name || '.' || a.attname = ANY($1) AS goes,
-           EXISTS (SELECT FROM pg_attribute r WHERE r.attrelid = t.shard AND r.attname = a.attname AND NOT r.attisdropped) AS has
+           r.attnum IS NOT NULL AS has,
+           EXISTS (SELECT FROM pg_depend d JOIN pg_rewrite w ON d.classid = 'pg_rewrite'::regclass AND w.oid = d.objid
+                   WHERE w.ev_class = t.view AND d.refclassid = 'pg_class'::regclass AND d.refobjid = t.shard
+                     AND d.refobjsubid = r.attnum) AS shows
     FROM there t JOIN pg_attribute a ON a.attrelid = t.view AND a.attnum > 0
+    LEFT JOIN pg_attribute r ON r.attrelid = t.shard AND r.attname = a.attname AND r.attnum > 0 AND NOT r.attisdropped
 ), columns AS (
-    SELECT o.view, o.name, o.shard_name, o.attnum, o.goes AS differs,
+    SELECT o.view, o.name, o.shard_name, o.attnum, o.goes OR o.has AND NOT o.shows AS differs,
            CASE WHEN o.has AND NOT o.goes THEN quote_ident(o.attname)
                 WHEN o.attname = 'tableoid' THEN format('to_regclass(%L)::oid AS tableoid', format('%I.%I', 'pulse', o.name))
                 ELSE format('NULL::%s AS %I', o.type, o.attname) END AS column
@@ -76,9 +92,9 @@ SELECT version, release FROM pulse_rows.schema_version ORDER BY version DESC LIM
 
 -- name: version_of_functions :one
 -- What:    which version of the schema the functions on this node are of.   Args: none.   Guard: none: reads.
--- Returns: version; NULL or no row: unknown, or there are none.
-SELECT obj_description(p.oid, 'pg_proc') AS version FROM pg_proc p
-WHERE p.pronamespace = 'pulse'::regnamespace AND p.proname = 'stay_with_rows';
+-- Returns: version; NULL or no row: unknown, or there are none, or the owner of the schema may not replace them, since with 0.2.0 another role made them.
+SELECT obj_description(p.oid, 'pg_proc') AS version FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace AND n.nspowner = p.proowner
+WHERE n.nspname = 'pulse' AND p.proname = 'stay_with_rows';
 
 
 -- name: note_version_of_functions :one
@@ -86,12 +102,23 @@ WHERE p.pronamespace = 'pulse'::regnamespace AND p.proname = 'stay_with_rows';
 SELECT format('COMMENT ON FUNCTION %I.stay_with_rows() IS %L', 'pulse', $1::text) AS statement;
 
 
--- name: unneeded_functions :one
--- What:    what drops the functions on this node that nothing needs: neither tables of all nodes, nor each other, nor what is not pulse's.
--- Args:    none.   Guard: none: reads.   Returns: statement; NULL: there are none.
-SELECT 'DROP FUNCTION ' || string_agg(p.oid::regprocedure::text, ', ') AS statement FROM pg_proc p
-WHERE p.pronamespace = 'pulse'::regnamespace
-  AND NOT EXISTS (SELECT FROM pg_depend d WHERE d.refclassid = 'pg_proc'::regclass AND d.refobjid = p.oid);
+-- name: forget_version_of_functions :exec
+-- What:    the functions on this node will be of several versions: an upgrade begins, and may be interrupted.
+-- Args:    none.   Guard: none: nobody reads it while the views are there.   Returns: nothing.
+COMMENT ON FUNCTION pulse.stay_with_rows() IS NULL;
+
+
+-- name: unneeded :one
+-- What:    what drops the functions, or the sequences, on this node that nothing needs: neither tables of all nodes, nor each other, nor what is not
+--          pulse's.
+-- Args:    none.   Guard: none: reads.   Returns: statement; no row: there are none.
+SELECT format('DROP %s %s', o.kind, string_agg(o.name, ', ')) AS statement
+FROM (SELECT 'FUNCTION', p.tableoid, p.oid, p.oid::regprocedure::text FROM pg_proc p WHERE p.pronamespace = 'pulse'::regnamespace
+      UNION ALL
+      SELECT 'SEQUENCE', c.tableoid, c.oid, c.oid::regclass::text FROM pg_class c
+      WHERE c.relnamespace = 'pulse'::regnamespace AND c.relkind = 'S') o (kind, class, oid, name)
+WHERE NOT EXISTS (SELECT FROM pg_depend d WHERE d.refclassid = o.class AND d.refobjid = o.oid)
+GROUP BY o.kind LIMIT 1;
 
 
 -- name: forget_steps :exec
@@ -109,6 +136,12 @@ UPDATE pulse.jobs SET status = status WHERE false;
 -- What:    this session sees shards in the catalogue: hiding them takes a second where drivers look for a type.
 -- Args:    none.   Guard: none: this session only.   Returns: nothing.
 SET citus.override_table_visibility = off;
+
+
+-- name: reach_nodes :exec
+-- What:    nothing, on all nodes: the coordinator's session connects to them now, and not in the time limit of the next statement.
+-- Args:    none.   Guard: none: this table has no such option.   Returns: nothing.
+ALTER TABLE pulse_rows.schema_version RESET (fillfactor);
 
 
 -- name: is_coordinator :one

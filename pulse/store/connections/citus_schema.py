@@ -34,13 +34,14 @@ _CHANGES_ROWS: Final = re.compile(r"(?:CREATE|ALTER|DROP) TABLE\b|(?:CREATE(?: U
 _CHANGES_TYPES: Final = re.compile(r"(?:CREATE|ALTER|DROP) (?:TYPE|DOMAIN)\b")
 _TYPE: Final = re.compile(r"CREATE (?:TYPE|DOMAIN) pulse\.(\w+)")
 _LIST: Final = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|[(),]""")
+_ALTER: Final = re.compile(r"ALTER TABLE (?:IF EXISTS )?\S+ ")
 _ALTERED: Final = re.compile(r"ALTER TABLE (?:IF EXISTS )?pulse\.(\w+)")
 _DROPPED: Final = re.compile(r"\bDROP COLUMN (?:IF EXISTS )?(\w+)")
 _NOT_A_TABLE: Final = r"(?!job_|jittered\()"
 _KNOWN_BY_OID: Final = "witnesses"  # a copy of the table is another place
 # Its caller commits by what it reads: it has to notice a move, too. A write of no row does so, by the trigger.
-_FENCE: Final = re.compile(r"CREATE (?:OR REPLACE )?FUNCTION pulse\.check_attempt\(")
-_BEGINS: Final = "\nBEGIN\n"
+FENCE: Final = re.compile(r"CREATE (?:OR REPLACE )?FUNCTION pulse\.check_attempt\(")
+BEGINS: Final = "\nBEGIN\n"
 _VERSION: Final = re.compile(r"INSERT INTO pulse\.schema_version \(version, release\) VALUES \((\d+), '([^']+)'\)")
 _IDENTITY: Final = re.compile(r"^ +(?P<column>\w+) +bigint GENERATED (?:ALWAYS|BY DEFAULT) AS IDENTITY", re.MULTILINE)
 
@@ -94,12 +95,14 @@ def for_coordinator(command: str, tables: Container[str]) -> list[str]:
         return f"pulse_rows.{name[1]}" if is_there else name[0]
 
     command = re.sub(r"\bpulse\.(\w+)", moved, command)
-    altered = re.match(r"ALTER TABLE (?:IF EXISTS )?\S+ ", command)
-    return [command] if altered is None else [f"{altered[0]}{part}" for part in _split(command[altered.end() :])]
+    altered = _ALTER.match(command)
+    return [command] if altered is None else [f"{altered[0]}{change}" for change in changes_of(command)]
 
 
-def _split(changes: str) -> Iterator[str]:
-    """The changes of an ALTER TABLE."""
+def changes_of(command: str) -> Iterator[str]:
+    """The changes that an ALTER TABLE makes."""
+    altered = _ALTER.match(command)
+    changes = "" if altered is None else command[altered.end() :]
     begin = depth = 0
     for found in _LIST.finditer(changes):
         depth += {"(": 1, ")": -1}.get(found[0], 0)
@@ -130,10 +133,16 @@ def columns_dropped_by(command: str) -> list[str]:
 def for_rows(command: str, shards: Mapping[str, int], notices_move: str) -> str:
     """Any other command of an upgrade, for the node that has the rows; arguments as for ``for_home``."""
     if _TRIGGER.match(command):
-        return re.sub(r"\bON pulse\.(\w+)", lambda on: f"ON pulse_rows.{on[1]}_{shards[on[1]]}", command)
-    if _FENCE.match(command):
-        head, body = command.split(_BEGINS)
-        return f"{head}{_BEGINS}    {notices_move};\n{body}"
+        return re.sub(
+            r"\bON pulse\.(\w+)",
+            lambda on: (
+                f"ON pulse_rows.{on[1]}_{shards[on[1]]}" if on[1] in shards else on[0]
+            ),  # a step before dropped it
+            command,
+        )
+    if FENCE.match(command):
+        head, body = command.split(BEGINS)
+        return f"{head}{BEGINS}    {notices_move};\n{body}"
     return command
 
 

@@ -12,7 +12,10 @@ from collections.abc import AsyncGenerator
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+import asyncpg
+
 from pulse.errors import UnavailableError
+from pulse.store.admin.upgrade.citus_forms import refuse_other_forms
 from pulse.store.admin.upgrade.plan import UPGRADE
 from pulse.store.admin.upgrade.steps import Step, StepKind
 from pulse.store.connections import citus_schema
@@ -31,6 +34,8 @@ LOCK_MS: Final = 50  # on the node of the rows, for a lock that others would wai
 # A statement that is sent to all nodes with such a lock: the time limit of the coordinator is the only one they notice.
 HOLD_MS: Final = 150
 WEAK_LOCK_MS: Final = 5_000
+# What a statement raises on a node that the rows have left: by the trigger, and when Citus has dropped the tables.
+_WITHOUT_ROWS: Final = (asyncpg.ReadOnlySQLTransactionError, asyncpg.UndefinedTableError)
 # The coordinator takes no COMMIT in one message with a change of a table: who hangs in between keeps the lock.
 _LIMITS: Final = {"statement_timeout": "0", "lock_timeout": "0", "idle_in_transaction_session_timeout": "2000"}
 
@@ -49,10 +54,31 @@ async def steps_on_citus(home: Connection[Record], target: Target | None) -> Asy
         return
     coordinator = await coordinator_of(target, _LIMITS)
     try:
+        await _become(coordinator, await home.fetchval(CITUS["owner_of_rows"].sql))
+        await _become(home, await home.fetchval(CITUS["owner_of_views"].sql))
         await home.execute(CITUS["stay_local"].sql)
+        await home.execute(CITUS["forget_version_of_functions"].sql)
         yield CitusSteps(home, coordinator)
+    except _WITHOUT_ROWS:
+        await _look_at_home(home)
+        raise
     finally:
         coordinator.terminate()
+
+
+async def _become(connection: Connection[Record], role: str) -> None:
+    """What the session makes belongs to *role*."""
+    await connection.execute(UPGRADE["upgrade_role"].sql, role)
+
+
+async def _look_at_home(home: Connection[Record]) -> None:
+    """Raise UnavailableError if the session's node has the rows no more."""
+    found = await home.fetchrow(CITUS["home_of_rows"].sql)
+    if found is None or not (found["is_here"] and found["is_attached"]):
+        raise UnavailableError(
+            f"Citus has moved the queue {schema_in(home)} to another node while it was upgraded: "
+            "run pulse migrate again"
+        )
 
 
 class CitusSteps:
@@ -70,8 +96,11 @@ class CitusSteps:
 
     async def take(self, step: Step) -> None:
         """Take a step that is not one of batches; nothing of it is harmful when it is done again."""
+        refuse_other_forms(step)
         if step.index is not None:
             await self._remove_interrupted(step.index)
+        if step.locks_out:
+            await self._reach_nodes()
         for command in citus_schema.commands(f"{step.sql};"):
             if command:
                 await self._take(step, command)
@@ -104,12 +133,7 @@ class CitusSteps:
 
     async def _shards(self) -> dict[str, int]:
         """The shards of the tables, on the node that has the rows: the session's, or the upgrade begins anew."""
-        home = await self._home.fetchrow(CITUS["home_of_rows"].sql)
-        if home is None or not (home["is_here"] and home["is_attached"]):
-            raise UnavailableError(
-                f"Citus has moved the queue {schema_in(self._home)} to another node while it was upgraded: "
-                "run pulse migrate again"
-            )
+        await _look_at_home(self._home)
         return await shards_of(self._home)
 
     async def _widen(self, dropped: list[str]) -> None:
@@ -128,6 +152,12 @@ class CitusSteps:
         left = await self._coordinator.fetchval(UPGRADE["upgrade_invalid_rows"].sql, index)
         if left is not None:
             await self._coordinator.execute(left)
+
+    async def _reach_nodes(self) -> None:
+        """Let the coordinator connect to the nodes, and fill its caches, before a step has little time."""
+        async with self._coordinator.transaction():
+            await self._coordinator.execute(UPGRADE["upgrade_limits"].sql, f"{LOCK_MS}", f"{WEAK_LOCK_MS}")
+            await self._coordinator.execute(CITUS["reach_nodes"].sql)
 
     async def _limited(self, connection: Connection[Record], *commands: str, locks_out: bool) -> None:
         """Run commands in a transaction that others wait behind for milliseconds only, if it locks them out."""

@@ -148,6 +148,7 @@ def test_what_the_coordinator_takes_of_an_upgrade(command: str, wanted: list[str
      "CREATE TRIGGER a AFTER INSERT ON pulse_rows.jobs_7 EXECUTE FUNCTION pulse.x()"),
     ("CREATE OR REPLACE TRIGGER a ON pulse.jobs", "CREATE OR REPLACE TRIGGER a ON pulse_rows.jobs_7"),
     ("DROP TRIGGER IF EXISTS a ON pulse.jobs", "DROP TRIGGER IF EXISTS a ON pulse_rows.jobs_7"),
+    ("DROP TRIGGER IF EXISTS a ON pulse.gone", "DROP TRIGGER IF EXISTS a ON pulse.gone"),
     ("CREATE OR REPLACE FUNCTION pulse.check_attempt()\nBEGIN\nEND",
      f"CREATE OR REPLACE FUNCTION pulse.check_attempt()\nBEGIN\n    {NOTICES};\nEND"),
     ("UPDATE pulse.jobs SET a = 1", "UPDATE pulse.jobs SET a = 1"),
