@@ -162,7 +162,7 @@ class ServerHandle:
 
     @property
     def goes_by_topic(self) -> bool:
-        """Whether the queue is that of a job's topic, which has to be given therefore."""
+        """Whether the topic of a job decides on the queue: then it has to be given."""
         return self.routes is not None or self._queue_asked is not None
 
     @property
