@@ -123,7 +123,9 @@ def _conditions(text: str, words: list[Word], at: int) -> Iterator[tuple[Span, s
 def _defines(words: list[Word], at: int) -> bool:
     """Whether the word is one of a definition (``CREATE INDEX i ON t``), ends a block, or names a value or an error."""
     before, after = words[at - 1].text, words[at + 1].text
-    if words[at].text == "ON" and (words[at - 2].text == "INDEX" or before in {"INSERT", "UPDATE", "DELETE", "TRUNCATE"}):
+    if words[at].text == "ON" and (
+        words[at - 2].text == "INDEX" or before in {"INSERT", "UPDATE", "DELETE", "TRUNCATE"}
+    ):
         return True
     is_value = words[at].text == "WHEN" and (before == "EXCEPTION" or after.startswith("'"))
     return is_value or after in _DEFINED or (words[at].text == "IF" and before in {"END", "SCHEMA"})
