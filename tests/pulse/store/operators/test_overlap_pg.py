@@ -298,8 +298,10 @@ async def test_deleting_cancels_what_is_held(store: Store, connection: Sql) -> N
     other = await make(store, "allow")
     await store.schedules.delete(other)
     await verdicts(store, 0, 1, 2)
+    await connection.execute(f"SELECT pulse.set_topic('{TOPIC}', '{{\"publish\": true}}')")
     assert await store.schedules.delete(schedule)
     assert await statuses(connection) == ["PENDING", "CANCELED", "CANCELED"]
+    assert await connection.fetchval("SELECT count(*) FROM pulse.outbox") == 0  # they were there before
 
 
 async def test_a_queue_that_makes_up_for_all(store: Store, monkeypatch: Patch) -> None:

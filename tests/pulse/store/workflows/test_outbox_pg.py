@@ -185,6 +185,15 @@ async def test_a_job_that_was_there_before(connection: Sql, end: End) -> None:
     assert await ends(connection) == []
 
 
+async def test_a_child_that_was_there_before(connection: Sql) -> None:
+    parent = await order(connection)
+    await set_publish(connection, publish=False)
+    await submit(connection, parent, topic=ORDERS)
+    await set_publish(connection, publish=True)
+    await cancel(connection, parent)
+    assert await ends(connection) == [(parent, 0, "CANCELED")]
+
+
 async def test_a_retention_of_nothing(store: Store, connection: Sql) -> None:
     """The job is deleted, and its end is not."""
     parent = await order(connection)
