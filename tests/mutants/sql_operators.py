@@ -20,11 +20,11 @@ from tests.mutants.source import SCHEMA, Mutant, Span, numbered, text_of
 _TOKEN: Final = re.compile(
     r"--[^\n]*|'(?:[^']|'')*'|\$\$|\$\d+|[A-Za-z_][\w.]*|\d[\d.e]*|<=|>=|<>|::|\|\||:=|->>|->|\S"
 )
-FUNCTION: Final = re.compile(r"CREATE FUNCTION pulse\.(\w+)\(.*?\n\$\$;", re.DOTALL)
+FUNCTION: Final = re.compile(r"^CREATE FUNCTION pulse\.(\w+)\(.*?\n\$\$;", re.DOTALL | re.MULTILINE)
 _BEGINS: Final = {"WHERE", "ON", "AND", "OR", "WHEN", "IF", "ELSIF", "HAVING", "CHECK"}
 _ENDS: Final = {
     *("AND", "OR", "THEN", "GROUP", "ORDER", "LIMIT", "FOR", "RETURNING", "ON", "UNION", "JOIN", "LEFT", "CROSS", "AS"),
-    *("LOOP", "END", "WHERE", "WINDOW", "DO", "SET", "ELSE", "WHEN", ",", ";", "$$", "STRATEGY"),
+    *("LOOP", "END", "WHERE", "WINDOW", "DO", "SET", "ELSE", "WHEN", ",", ";", "$$", "STRATEGY", "OFFSET", "EXECUTE"),
 }
 _DEFINED: Final = {"CONFLICT", "FUNCTION", "SCHEMA", "TABLE", "SEQUENCE", "UPDATE", "DELETE", "TRUNCATE", "REPLACE"}
 _BOUNDS: Final = {"<": "<=", "<=": "<", ">": ">=", ">=": ">"}
@@ -46,7 +46,7 @@ _CHOICES: Final = {"coalesce", "greatest", "least", "num_nonnulls", "in"}
 
 
 class Word(NamedTuple):
-    """One word of a text, and how many parentheses are open before it."""
+    """One word of a text, and how many parentheses and brackets are open before it."""
 
     text: str
     span: Span
@@ -97,9 +97,9 @@ def _words(text: str) -> list[Word]:
     for match in _TOKEN.finditer(text):
         if match[0].startswith("--"):
             continue
-        depth -= match[0] == ")"
+        depth -= match[0] in {")", "]"}
         found.append(Word(match[0], Span(*match.span()), depth))
-        depth += match[0] == "("
+        depth += match[0] in {"(", "["}
     return found
 
 
@@ -123,7 +123,9 @@ def _conditions(text: str, words: list[Word], at: int) -> Iterator[tuple[Span, s
 def _defines(words: list[Word], at: int) -> bool:
     """Whether the word is one of a definition (``CREATE INDEX i ON t``), ends a block, or names a value or an error."""
     before, after = words[at - 1].text, words[at + 1].text
-    if words[at].text == "ON" and (words[at - 2].text == "INDEX" or before in {"INSERT", "UPDATE", "DELETE"}):
+    if words[at].text == "ON" and (
+        words[at - 2].text == "INDEX" or before in {"INSERT", "UPDATE", "DELETE", "TRUNCATE"}
+    ):
         return True
     is_value = words[at].text == "WHEN" and (before == "EXCEPTION" or after.startswith("'"))
     return is_value or after in _DEFINED or (words[at].text == "IF" and before in {"END", "SCHEMA"})
@@ -160,9 +162,14 @@ def _end_of(words: list[Word], at: int) -> int:
             between = True
         elif word.text == "AND" and between:
             between = False
-        elif word.text in _ENDS and place > at:
+        elif (word.text in _ENDS or _begins_from(words, place)) and place > at:
             return place - 1
     return len(words) - 1
+
+
+def _begins_from(words: list[Word], at: int) -> bool:
+    """FROM, but not that of IS DISTINCT FROM."""
+    return words[at].text == "FROM" and words[at - 1].text != "DISTINCT"
 
 
 def _is_between(words: list[Word], at: int) -> bool:

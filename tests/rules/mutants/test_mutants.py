@@ -65,10 +65,19 @@ SELECTED: Final = {
 }  # fmt: skip
 
 
+WHOLE: Final = """
+CREATE TRIGGER g AFTER UPDATE ON t FOR EACH ROW WHEN (NOT NEW.p) EXECUTE FUNCTION f();
+SELECT FROM t WHERE t.x IS DISTINCT FROM 1 OFFSET 0;
+SELECT FROM t WHERE t.a ?| ARRAY['b', 'c'];
+SELECT t.y, true AND t.z > 0 FROM t;
+"""
+WHOLE_CONDITIONS: Final = {"(NOT NEW.p)", "t.x IS DISTINCT FROM 1", "t.a ?| ARRAY['b', 'c']", "t.z > 0"}
 DEFINED: Final = """
 CREATE SCHEMA IF NOT EXISTS s;
 CREATE INDEX i ON t (a);
 CREATE TRIGGER g AFTER INSERT OR UPDATE ON t EXECUTE FUNCTION f();
+CREATE TRIGGER h AFTER INSERT OR TRUNCATE ON t EXECUTE FUNCTION f();
+SELECT FROM a JOIN b ON true OFFSET 0;
 REVOKE ALL ON FUNCTION f() FROM PUBLIC;
 CASE a WHEN 'b' THEN 1 END;
 EXCEPTION WHEN invalid_parameter_value THEN NULL;
@@ -80,7 +89,7 @@ RETURN a;
 @pytest.fixture
 def text(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     for module in (operators, sql_operators, source):
-        monkeypatch.setattr(module, "text_of", {"m": BODY, "s": SELECT, "d": DEFINED}.__getitem__)
+        monkeypatch.setattr(module, "text_of", {"m": BODY, "s": SELECT, "d": DEFINED, "w": WHOLE}.__getitem__)
     monkeypatch.setattr(operators, "tree_of", lambda _: ast.parse(BODY))
     source._line_starts.cache_clear()
     return monkeypatch
@@ -101,6 +110,16 @@ def test_what_is_made_of_code() -> None:
 def test_what_is_made_of_sql() -> None:
     made = [mutant.mutated() for mutant in sql_operators.mutants_of("s")]
     assert {one for one in SELECTED if not any(one in text for text in made)} == set()
+
+
+@pytest.mark.usefixtures("text")
+def test_conditions_of_sql_are_whole() -> None:
+    made = {one.key for one in sql_operators.mutants_of("w", fine=True)}
+    assert made >= {f"w: : {one} -> ({one} OR true)" for one in WHOLE_CONDITIONS}
+
+
+def test_the_function_after_one_that_is_made_by_execute_has_its_own_name() -> None:
+    assert "time_problem" in {match[1] for match in sql_operators.FUNCTION.finditer(source.text_of(source.SCHEMA))}
 
 
 @pytest.mark.usefixtures("text")

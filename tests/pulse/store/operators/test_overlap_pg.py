@@ -113,6 +113,21 @@ async def test_cancel(store: Store, connection: Sql) -> None:
     assert await statuses(connection) == ["CANCELED", "CANCELED", "PENDING"]
 
 
+@pytest.mark.parametrize("marked", [True, False])
+async def test_the_end_of_a_canceled_job_is_published_if_it_was_to_be(
+    store: Store, connection: Sql, marked: bool
+) -> None:
+    publish = f"SELECT pulse.set_topic('{TOPIC}', '{{\"publish\": true}}')"
+    await make(store, "cancel")
+    if marked:
+        await connection.execute(publish)
+    await fire(store, 0)
+    await connection.execute(publish)
+    canceled = (await fire(store, 1)).canceled
+    ends = [row["job_id"].bytes for row in await connection.fetch("SELECT job_id FROM pulse.outbox")]
+    assert ends == ([canceled] if marked else [])
+
+
 async def test_cancel_leaves_what_is_finished(store: Store, connection: Sql) -> None:
     await make(store, "cancel")
     await fire(store, 0)
@@ -283,8 +298,10 @@ async def test_deleting_cancels_what_is_held(store: Store, connection: Sql) -> N
     other = await make(store, "allow")
     await store.schedules.delete(other)
     await verdicts(store, 0, 1, 2)
+    await connection.execute(f"SELECT pulse.set_topic('{TOPIC}', '{{\"publish\": true}}')")
     assert await store.schedules.delete(schedule)
     assert await statuses(connection) == ["PENDING", "CANCELED", "CANCELED"]
+    assert await connection.fetchval("SELECT count(*) FROM pulse.outbox") == 0  # they were there before
 
 
 async def test_a_queue_that_makes_up_for_all(store: Store, monkeypatch: Patch) -> None:

@@ -171,17 +171,27 @@ async def test_a_job_that_is_moved_away(store: Store, connection: Sql) -> None:
     assert await ends(connection) == []
 
 
-async def test_a_job_that_was_there_before(connection: Sql) -> None:
+@pytest.mark.parametrize("end", ENDS)
+async def test_a_job_that_was_there_before(connection: Sql, end: End) -> None:
     """It is not marked; one that was marked is not written after the topic has stopped."""
     await set_publish(connection, publish=False)
     before = await order(connection)
     await set_publish(connection, publish=True)
-    await cancel(connection, before)
+    await end(connection, before)
     marked = await order(connection)
     await set_publish(connection, publish=False)
     await set_publish(connection, publish=True, topic="another")
-    await cancel(connection, marked)
+    await end(connection, marked)
     assert await ends(connection) == []
+
+
+async def test_a_child_that_was_there_before(connection: Sql) -> None:
+    parent = await order(connection)
+    await set_publish(connection, publish=False)
+    await submit(connection, parent, topic=ORDERS)
+    await set_publish(connection, publish=True)
+    await cancel(connection, parent)
+    assert await ends(connection) == [(parent, 0, "CANCELED")]
 
 
 async def test_a_retention_of_nothing(store: Store, connection: Sql) -> None:
