@@ -188,14 +188,15 @@ def test_a_constraint_that_no_result_may_be_written_by(day: Day) -> None:
     finally:
         day.do("ALTER TABLE pulse.jobs DROP CONSTRAINT mine")
     day.begun(30)
-    assert max(entry.attempt for entry in day.whole.entries() if entry.job in held) == 1
+    ran = {(entry.job, entry.attempt) for entry in day.whole.entries() if entry.job in held}
+    assert len(ran) == len(set(held)), "a full worker may have given one back before"
     assert day.sql.value("SELECT count(*) FROM pulse.attempts WHERE error LIKE '%not storable%'") == 0
 
 
 def test_a_foreign_key_onto_the_jobs(day: Day) -> None:
     """Referenced jobs are kept beyond their retention; others are deleted, and the doctor names the key."""
-    day.do("CREATE TABLE public.mine (job uuid REFERENCES pulse.jobs)",
-           "INSERT INTO public.mine SELECT id FROM pulse.jobs WHERE status = 'COMPLETED' LIMIT 3")  # fmt: skip
+    newest = "SELECT id FROM pulse.jobs WHERE status = 'COMPLETED' ORDER BY completed_at DESC LIMIT 3 FOR KEY SHARE"
+    day.do("CREATE TABLE public.mine (job uuid REFERENCES pulse.jobs)", f"INSERT INTO public.mine {newest}")
     try:
         marked = day.sql.value("SELECT max(submitted_at) FROM pulse.jobs")
         left = "SELECT count(*) FROM pulse.jobs WHERE submitted_at <= $1 AND id NOT IN (SELECT job FROM public.mine)"
