@@ -22,6 +22,7 @@ from msgspec import Meta
 from pulse.common.backoff import ALLOWED, MAX_BACKOFF, PATTERN, in_seconds
 from pulse.common.dsn import is_dsn, redact_dsn
 from pulse.common.duration import ABOVE_ZERO, MAX_SECONDS, ZERO_OR_MORE, seconds_of
+from pulse.common.json_text import learn
 from pulse.common.text import similar_names
 from pulse.errors import ConfigError
 from pulse.routes import TABLES, Routes, parse
@@ -214,6 +215,7 @@ def load_with_routes(
             problems.append(problem)
     if "heartbeat_s" not in given and isinstance(lease_s := values.get("lease_s"), float):
         values["heartbeat_s"] = min(_FIELDS["heartbeat_s"].default, lease_s / MIN_BEATS_PER_LEASE)
+    learn(Settings)
     settings = msgspec.convert(values, Settings)
     is_sound = {name for name in _SETTABLE if name in values or name not in given}
     problems += _relations(settings, given, is_sound)

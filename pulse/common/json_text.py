@@ -8,9 +8,11 @@ models of pydantic; msgspec is loaded when the first value is read or converted.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import re
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import PurePath
 from typing import Any, Final, TypeAlias, cast
@@ -22,6 +24,8 @@ _MOST_DIGITS: Final = 131_072  # before the decimal point, of a number that Post
 _PART: Final = 500  # digits that int() takes whatever sys.set_int_max_str_digits says
 # An escaped NUL: \u0000 behind an even number of backslashes (an odd number makes it the text of an escape).
 _NUL: Final = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
+_learning: Final = threading.RLock()
+_learned: Final = set[object]()
 
 
 class NotJsonError(ValueError):
@@ -114,6 +118,7 @@ def as_type(value: object, kind: object, name: str, *, shown: bool = False) -> A
     """
     import msgspec
 
+    learn(kind)
     try:
         return msgspec.convert(value, kind, dec_hook=_load_other)
     except RecursionError:
@@ -122,6 +127,26 @@ def as_type(value: object, kind: object, name: str, *, shown: bool = False) -> A
         from pulse.common.invalid_field import invalid_field
 
         raise NotOfTypeError(invalid_field(kind, value, error, name=name, shown=shown, none="None")) from None
+
+
+def learn(kind: object) -> None:
+    """
+    Let msgspec learn the type *kind*, in one thread; call it before each conversion that may be in any thread.
+
+    msgspec (0.22.0) reads the annotations of a type when it is first used, and keeps what it has before that is
+    complete: another thread that uses the type, or one of its parts, meanwhile crashes the process.
+    """
+    try:
+        if kind in _learned:
+            return
+    except TypeError:  # it cannot be hashed: then it is looked at each time
+        pass
+    import msgspec
+
+    with _learning:
+        msgspec.msgpack.Decoder(kind)
+        with contextlib.suppress(TypeError):
+            _learned.add(kind)
 
 
 def knows_type(kind: object) -> bool:

@@ -16,6 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from pulse.common.invalid_field import invalid_field
+from pulse.common.json_text import learn
 from pulse.common.text import count
 from pulse.errors import ProtocolError
 from pulse.protocol.fields import Id
@@ -411,6 +412,7 @@ def read(kind: type[KindT], body: object) -> KindT:
     Raises:
         ProtocolError: It does not fit.
     """
+    learn(kind)
     try:
         return msgspec.convert(body, kind)
     except msgspec.ValidationError as error:

@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Meta, Raw, Struct
 
 from pulse.common.invalid_field import invalid_field
+from pulse.common.json_text import learn
 from pulse.errors import ProtocolError
 from pulse.protocol.fields import PATTERNS, RequestNumber
 
@@ -67,6 +68,7 @@ def decode_body(kind: type[BodyT], frame: Frame) -> BodyT:
     """
     decoder = _decoders.get(kind)
     if decoder is None:
+        learn(kind)
         decoder = _decoders[kind] = msgspec.msgpack.Decoder(kind)
     try:
         body = decoder.decode(frame.body)

@@ -26,6 +26,8 @@ from pulse.protocol.requests import JobsSignal, SubmittedJob
 __all__ = ["document_of", "has_keys", "ids_of", "signal_document"]
 
 _TIMES: Final = ("run_at", "expires_at")
+for _kind in (SubmittedJob, JobsSignal):
+    json_text.learn(_kind)
 _decode: Final = msgspec.msgpack.Decoder(list[SubmittedJob]).decode
 _decode_signal: Final = msgspec.msgpack.Decoder(JobsSignal).decode
 

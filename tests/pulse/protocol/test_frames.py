@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import struct
+import subprocess
+import sys
 import tracemalloc
 import uuid
-from typing import Any
+from typing import Any, Final
 
 import msgpack
 import pytest
@@ -224,3 +226,46 @@ def test_who_may_say_what() -> None:
     frame = only(encode_error(None, "too_large", "no"))
     assert (frame.kind, frame.request) == ("error", None)
     assert decode_body(protocol.ErrorBody, frame) == protocol.ErrorBody("too_large", "no")
+
+
+IN_THREADS: Final = """
+import msgspec, sys, threading
+from pulse import config
+from pulse.errors import ProtocolError
+from pulse.protocol import answers, frames, requests
+
+sys.setswitchinterval(1e-6)
+kinds = [
+    kind for module in (requests, answers) for kind in vars(module).values()
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct)
+]
+together = threading.Barrier(4)
+
+def read_all():
+    together.wait()
+    for kind in kinds:
+        body = {name: [{}] for name in kind.__struct_fields__}
+        for read in (
+            lambda: answers.read(kind, body),
+            lambda: frames.decode_body(kind, frames.Frame("x", 1, msgspec.Raw(msgspec.msgpack.encode(body)))),
+            lambda: config.load({}),
+        ):
+            try:
+                read()
+            except ProtocolError:
+                pass
+
+threads = [threading.Thread(target=read_all) for _ in range(4)]
+for one in threads:
+    one.start()
+for one in threads:
+    one.join()
+"""
+
+
+@pytest.mark.process
+def test_types_are_first_used_in_several_threads() -> None:
+    """The process would crash: msgspec gives a type to other threads before it knows all of it."""
+    for _ in range(3):  # each crashed in 9 of 10
+        done = subprocess.run([sys.executable, "-c", IN_THREADS], capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr) == (0, "")
