@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Final
@@ -25,7 +26,6 @@ ARGS_BYTES: Final = 50_000_000  # of all jobs together: that many bytes, or that
 FEWEST: Final = 50
 SHARES: Final = (0.0, 0.1, 1.0)  # of the rows of a size
 LOOK_S: Final = 0.2
-NOW: Final = "SELECT extract(epoch FROM clock_timestamp())::float8"
 DONE: Final = "SELECT count(*) FROM pulse.jobs WHERE status = 'COMPLETED' AND completed_at > to_timestamp($1)"
 # The n-th job belongs to topic n modulo $2.
 OF_TOPICS: Final = """
@@ -64,7 +64,7 @@ def _drain(system: System, work: Work) -> float:
 
 
 def _drained(system: System, jobs: int) -> float:
-    since_s: float = system.sql.value(NOW)
+    since_s = time.time()
     system.client.resume()
     until(lambda: system.sql.value(DONE, since_s) >= jobs, f"{jobs} jobs are done", DEADLINE_S, LOOK_S)
     return drain_rate(system, jobs, since_s)

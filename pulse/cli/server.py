@@ -156,8 +156,7 @@ class ServerHandle:
         Raises:
             BadRequestError: It belongs to another queue than the one that is asked.
         """
-        asked = None if topic is None else self._queue_asked
-        if topic is not None and asked is not None and self._configured is not None:
+        if topic is not None and self._configured is not None and (asked := self._queue_asked) is not None:
             self._configured[1].check(topic, asked.name)
 
     @property

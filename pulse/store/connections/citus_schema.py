@@ -132,14 +132,13 @@ def columns_dropped_by(command: str) -> list[str]:
 
 def for_rows(command: str, shards: Mapping[str, int], notices_move: str) -> str:
     """Any other command of an upgrade, for the node that has the rows; arguments as for ``for_home``."""
+
+    def moved(on: re.Match[str]) -> str:
+        is_there = on[1] in shards  # else a step before has dropped it
+        return f"ON pulse_rows.{on[1]}_{shards[on[1]]}" if is_there else on[0]
+
     if _TRIGGER.match(command):
-        return re.sub(
-            r"\bON pulse\.(\w+)",
-            lambda on: (
-                f"ON pulse_rows.{on[1]}_{shards[on[1]]}" if on[1] in shards else on[0]
-            ),  # a step before dropped it
-            command,
-        )
+        return re.sub(r"\bON pulse\.(\w+)", moved, command)
     if FENCE.match(command):
         head, body = command.split(BEGINS)
         return f"{head}{BEGINS}    {notices_move};\n{body}"

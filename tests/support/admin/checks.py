@@ -52,7 +52,7 @@ RUNNING: Final = {
     "status": "'RUNNING'", "locked_by": "'w'", "lease_until": "now()", "started_at": "now()", "attempts": "1",
 }  # fmt: skip
 DONE: Final = {"status": "'COMPLETED'", "completed_at": "now()"}
-_DEAD: Final = {"status": "'DEAD_LETTERED'", "completed_at": "now()", "last_error": "'boom'"}
+DEAD: Final = {"status": "'DEAD_LETTERED'", "completed_at": "now()", "last_error": "'boom'"}
 _CRON: Final = {"kind": "'cron'", "cron": "'* * * * *'", "timezone": "'UTC'", "every_s": "NULL"}
 _AT: Final = {"kind": "'at'", "run_at": "now()", "every_s": "NULL"}
 
@@ -130,21 +130,21 @@ CHECKS: Final = [
         [RUNNING, {"status": "'PENDING'"}, {"status": "'RETRYING'", "attempts": "1", "started_at": "now()"}],
         [
             {**RUNNING, "locked_by": "NULL"}, {**RUNNING, "lease_until": "NULL"}, {"locked_by": "'w'"},
-            {"lease_until": "now()"}, {**_DEAD, "locked_by": "'w'"}, {**_DEAD, "lease_until": "now()"},
+            {"lease_until": "now()"}, {**DEAD, "locked_by": "'w'"}, {**DEAD, "lease_until": "now()"},
         ],
     ),
-    Check("jobs", "jobs_ran_by", [{**DONE, "ran_by": "'w'"}, DONE], [{**_DEAD, "ran_by": "'w'"}, {"ran_by": "'w'"}]),
+    Check("jobs", "jobs_ran_by", [{**DONE, "ran_by": "'w'"}, DONE], [{**DEAD, "ran_by": "'w'"}, {"ran_by": "'w'"}]),
     Check("jobs", "jobs_claimed", [RUNNING, {}], [{**RUNNING, "started_at": "NULL"}, {**RUNNING, "attempts": "0"}]),
     Check(
         "jobs",
         "jobs_finished",
         [
-            _DEAD,
+            DEAD,
             *({"status": f"'{status}'", "completed_at": "now()"} for status in ("COMPLETED", "CANCELED")),
             {"status": "'RETRYING'"},
         ],
         [
-            {**_DEAD, "completed_at": "NULL"},
+            {**DEAD, "completed_at": "NULL"},
             {"status": "'COMPLETED'"},
             {"status": "'CANCELED'"},
             *({"status": f"'{status}'", "completed_at": "now()"} for status in ("PENDING", "RETRYING")),
@@ -152,7 +152,7 @@ CHECKS: Final = [
         ],
     ),
     Check(
-        "jobs", "jobs_dead_letter_reason", [_DEAD, {}], [{**_DEAD, "last_error": "NULL"}, {**_DEAD, "last_error": "''"}]
+        "jobs", "jobs_dead_letter_reason", [DEAD, {}], [{**DEAD, "last_error": "NULL"}, {**DEAD, "last_error": "''"}]
     ),
     Check(
         "jobs",

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.support.admin.checks import DONE, RUNNING, Check
+from tests.support.admin.checks import DEAD, DONE, RUNNING, Check
 
-_DEAD: Final = {"status": "'DEAD_LETTERED'", "completed_at": "now()", "last_error": "'boom'"}
 _GROUP: Final = {"group_key": "'g'"}
 _SCHEDULE: Final = {"schedule_id": "gen_random_uuid()"}
 _HELD: Final = {**_SCHEDULE, "next_run_at": "'9999-12-30 00:00+00'"}
@@ -20,12 +19,12 @@ _START: Final = {**_UNIQUE, "unique_until": "'start'"}
 _TRIED: Final = {"status": "'RETRYING'", "attempts": "1"}
 _EXPIRES: Final = {"expires_at": "now()"}
 _DUE: Final = {"next_run_at": "now()"}
-OTHER_ID: Final = {"id": "'04000000-0000-7000-8000-000000000000'"}
-NEW_ID: Final = {"id": "'03ffffff-ffff-7fff-bfff-ffffffffffff'"}
+_OTHER_ID: Final = {"id": "'04000000-0000-7000-8000-000000000000'"}
+_NEW_ID: Final = {"id": "'03ffffff-ffff-7fff-bfff-ffffffffffff'"}
 
 INDEXES: Final = [
     Check("jobs", "idx_jobs_claim", [{}, _TRIED], [_GROUP, RUNNING, DONE]),
-    Check("jobs", "idx_jobs_groups", [_GROUP, {**_GROUP, **RUNNING}, {**_GROUP, **_DEAD}], [{}, {**_GROUP, **DONE}]),
+    Check("jobs", "idx_jobs_groups", [_GROUP, {**_GROUP, **RUNNING}, {**_GROUP, **DEAD}], [{}, {**_GROUP, **DONE}]),
     Check(
         "jobs", "idx_jobs_counted", [{**RUNNING, "counted_by": "'l'"}],
         [RUNNING, {"counted_by": "'l'"}, {**DONE, "counted_by": "'l'"}],
@@ -42,8 +41,8 @@ INDEXES: Final = [
         [{"unique_key": "'k'"}, {**_UNIQUE, **DONE}, {**_START, **_TRIED}],
     ),
     Check("jobs", "idx_jobs_expiry", [_EXPIRES], [{}, {**_EXPIRES, **RUNNING}, {**_EXPIRES, **DONE}]),
-    Check("jobs", "idx_jobs_other_ids", [OTHER_ID, {"id": "'01a00000-0000-4000-8000-000000000000'"}], [NEW_ID]),
-    Check("jobs", "idx_jobs_ended_badly", [_DEAD], [{}, DONE]),
+    Check("jobs", "idx_jobs_other_ids", [_OTHER_ID, {"id": "'01a00000-0000-4000-8000-000000000000'"}], [_NEW_ID]),
+    Check("jobs", "idx_jobs_ended_badly", [DEAD], [{}, DONE]),
     Check("attempts", "idx_attempts_lost", [{"outcome": "'crashed'"}], [{}]),
     Check("schedules", "idx_schedules_key", [{"key": "'k'"}], [{}]),
     Check(
