@@ -22,8 +22,9 @@ async def worker(socket: str, number: int, together: asyncio.Event, welcomed: as
     hello = {"protocol": 1, "role": "worker", "worker": f"idle-{number}", "topics": [TOPIC], "names": ["noop"]}
     writer.write(encode("hello", 0, {**hello, "capacity": 10}))
     frames = FrameReader()
-    while not frames.feed(await reader.read(RECEIVE_BYTES)):
-        pass
+    while not frames.feed(received := await reader.read(RECEIVE_BYTES)):
+        if not received:
+            raise ConnectionError(f"worker {number} was refused")
     welcomed.release()
     await together.wait()
     await asyncio.sleep(HEARTBEAT_S * (number % 100) / 100)  # as if they had come at different times

@@ -95,8 +95,9 @@ class WorkSignal:
 
     def came(self, worker: RegisteredWorker) -> None:
         """A worker connected: topics that no other worker here serves may have jobs that are long due."""
-        served = {topic for one in self._registry.workers() if one is not worker for topic in one.facts.topics}
-        if served.issuperset(worker.facts.topics):
+        if self.is_at_rest and self._registry.is_spare(worker):
+            return  # else each of thousands that connect would cost a claim, and a look at all others
+        if self._registry.has_others(worker):
             self.wake_recent()
         else:
             self.wake()

@@ -8,9 +8,11 @@ copy of what the database knows, and is rebuilt from the workers' hellos after a
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Final
 
 from pulse.common.text import similar_names
@@ -149,6 +151,26 @@ class WorkerRegistry:
             if worker.watched and worker.held:
                 self.away[worker.identity] = worker
 
+    def has_others(self, worker: RegisteredWorker) -> bool:
+        """Whether other workers serve all topics of *worker*, too."""
+        served: set[str] = set()
+        for other in self._workers.values():
+            served.update(other.facts.topics if other is not worker else ())
+            if served.issuperset(worker.facts.topics):  # of thousands, mostly the first does
+                return True
+        return False
+
+    def is_spare(self, worker: RegisteredWorker) -> bool:
+        """Whether another worker with room has the topics and handlers of *worker*, too."""
+        facts = worker.facts
+        return any(
+            other is not worker
+            and other.facts.topics == facts.topics
+            and other.facts.names >= facts.names
+            and other.credit > 0
+            for other in self._workers.values()
+        )
+
     def served(self) -> set[str]:
         """The topics of which connected workers take jobs."""
         return {topic for worker in self.workers() if not worker.draining for topic in worker.facts.topics}
@@ -217,19 +239,19 @@ class WorkerRegistry:
         """The claims to make, in a new turn or *again*: one for each set of topics that free workers serve."""
         if self.closed:
             return []
-        groups: dict[tuple[str, ...], list[RegisteredWorker]] = {}
-        for worker in self._workers.values():
-            if worker.credit > 0 and worker.facts.topics:
-                groups.setdefault(worker.facts.topics, []).append(worker)
+        groups: dict[tuple[str, ...], list[tuple[int, str]]] = {}
+        for identity, worker in self._workers.items():
+            credit = worker.credit
+            if credit and worker.facts.topics:
+                groups.setdefault(worker.facts.topics, []).append((credit, identity))
         self._turn += not again
-        return [self._claim_for(topics, workers, batch) for topics, workers in groups.items()]
+        return [self._claim_for(topics, free, batch) for topics, free in groups.items()]
 
-    def _claim_for(self, topics: tuple[str, ...], workers: list[RegisteredWorker], batch: int) -> ClaimPlan:
+    def _claim_for(self, topics: tuple[str, ...], free: list[tuple[int, str]], batch: int) -> ClaimPlan:
         shift = self._turn % len(topics)  # rotate: no topic is always last among equal priorities
-        workers.sort(key=lambda worker: -worker.credit)
-        seats = deal([worker.credit for worker in workers], batch)
-        identities = tuple(worker.identity for worker in workers)
-        return ClaimPlan(topics[shift:] + topics[:shift], identities, tuple(seats))
+        most = heapq.nlargest(batch, free, key=itemgetter(0))  # of thousands of workers, no more than can get a job
+        seats = deal([credit for credit, _ in most], batch)
+        return ClaimPlan(topics[shift:] + topics[:shift], tuple(identity for _, identity in most), tuple(seats))
 
     def hand_over(self, identity: str, claims: Sequence[Claim]) -> None:
         """A worker holds these jobs from now on, sent by so many frames."""

@@ -356,6 +356,18 @@ async def test_who_comes_to_topics_that_others_serve_wants_no_full_claim(bench: 
         assert (bench.claims.signal.cursors._wanted, bench.claims.signal.cursors._recent) == (wanted, not wanted)
 
 
+async def test_who_adds_nothing_to_a_loop_at_rest_does_not_wake_it(bench: Bench) -> None:
+    """Else each of thousands of workers that connect would cost a claim."""
+    signal = bench.claims.signal
+    bench.join("first")
+    async with running(bench.claims.loop.run):
+        await until_async(lambda: signal.is_at_rest, "the loop rests")
+        signal.came(bench.join("second"))
+        assert signal.is_at_rest
+        signal.came(bench.join("third", topics=("u",)))
+        assert not signal.is_at_rest
+
+
 async def test_where_nothing_waits_nothing_is_claimed(bench: Bench) -> None:
     """A free slot costs no statement; news of work are claimed for workers of that topic alone."""
     worker, _ = bench.join(), bench.join("v", topics=("u",))

@@ -93,6 +93,31 @@ def test_workers_with_the_same_topics_share_a_claim() -> None:
     assert plans == {("a",): ClaimPlan(("a",), ("y", "x"), (0, 1, 0, 0)), ("b",): ClaimPlan(("b",), ("z",), (0, 0))}
 
 
+def test_a_plan_names_no_more_workers_than_it_has_seats() -> None:
+    """Of thousands that are free: those with the most room, so that a claim does not cost more, the more there are."""
+    registry = desk_of(*(worker(f"w{number}", capacity=number) for number in range(5)))
+    assert registry.plan(2) == [ClaimPlan(("a",), ("w4", "w3"), (0, 1))]
+
+
+@pytest.mark.parametrize(
+    ("other", "spare", "others"),
+    [
+        (worker("other", names=(*NAMES, "more")), True, True),
+        (worker("other", names=NAMES[1:]), False, True),
+        (worker("other", held=10), False, True),
+        (worker("other", topics=("a", "b")), False, True),
+        (worker("other", topics=("b",)), False, False),
+        (None, False, False),
+    ],
+    ids=["with room", "without a handler", "full", "with more topics", "of another topic", "alone"],
+)
+def test_what_a_worker_adds(other: RegisteredWorker | None, spare: bool, others: bool) -> None:
+    """Nothing, if another one with room could take the same jobs."""
+    registry, came = desk_of(*filter(None, [other])), worker()
+    registry.join(came)
+    assert (registry.is_spare(came), registry.has_others(came)) == (spare, others)
+
+
 def test_what_is_not_planned_for() -> None:
     """A pool parent, which has no capacity; a worker without topics, or in a drain; none where dispatch is closed."""
     draining = worker("draining")
