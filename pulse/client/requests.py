@@ -366,7 +366,7 @@ def job_body(given: object) -> dict[str, object]:
     """
     if isinstance(given, Call):
         return job_body({"name": cast("object", given)})
-    if not isinstance(given, Mapping):
+    if not isinstance(given, dict | Mapping):  # dict: an answer at once
         raise BadRequestError(f"submit: a job is a mapping with name and args, not {type(given).__name__}")
     job = cast("Mapping[str, Any]", given)
     if not _JOB_KEYS.issuperset(job):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pydantic
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pulse.common.json_text import (
@@ -23,8 +23,9 @@ from pulse.common.json_text import (
 )
 
 storable = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
+plain = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | storable
 documents = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | storable,
+    plain,
     lambda inner: st.lists(inner) | st.dictionaries(storable, inner),
     max_leaves=20,
 )
@@ -35,6 +36,18 @@ def test_what_is_json_comes_back(value: object) -> None:
     text = dumps(value)
     assert loads(text) == value
     assert text.encode().decode() == text
+
+
+EVERY_CHARACTER = "".join(chr(code) for code in range(1, 0x110000) if not 0xD800 <= code < 0xE000)
+
+
+@given(st.dictionaries(storable, plain))
+@example({EVERY_CHARACTER: EVERY_CHARACTER})
+@example({"": 1e16})
+@example({"": 2**64, "1": -(2**63) - 1})
+def test_an_object_alone_has_the_same_text_as_in_another(value: dict[str, object]) -> None:
+    """Objects of nothing but texts and integers are written by another encoder."""
+    assert dumps(value) == dumps([value])[1:-1]
 
 
 @given(st.from_regex(r"-?(0|[1-9][0-9]{0,400})([.][0-9]{1,30})?([eE][+-]?[0-9]{1,3})?", fullmatch=True))
