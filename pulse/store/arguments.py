@@ -88,12 +88,25 @@ def label_columns(jobs: Sequence[SubmittedJob]) -> tuple[list[str | None], list[
 
 def job_columns(jobs: Sequence[SubmittedJob], *, due: bool = False) -> tuple[Sequence[object], ...]:
     """The first arguments of the statements that insert; *due*: without the times at which jobs are due."""
+    return _columns(jobs, [job.name for job in jobs], [job.topic for job in jobs], due=due)
+
+
+def kind_columns(jobs: Sequence[SubmittedJob]) -> tuple[tuple[Sequence[object], ...], list[int]]:
+    """The same with the name and the topic of each kind of job only; and the kind of each job, from 1."""
+    numbers: dict[tuple[str, str | None], int] = {}
+    kinds = [numbers.setdefault((job.name, job.topic), len(numbers) + 1) for job in jobs]
+    return _columns(jobs, [name for name, _ in numbers], [topic for _, topic in numbers], due=False), kinds
+
+
+def _columns(
+    jobs: Sequence[SubmittedJob], names: list[str], topics: list[str | None], *, due: bool
+) -> tuple[Sequence[object], ...]:
     times = () if due else (short([job.run_at for job in jobs]), short([job.delay_s for job in jobs]))
     return (
         [None if job.id is None else UUID(job.id) for job in jobs],
-        [job.name for job in jobs],
+        names,
         [job.args for job in jobs],
-        short([job.topic for job in jobs]),
+        short(topics),
         short([job.priority or None for job in jobs]),
         *times,
         short([job.max_attempts for job in jobs]),

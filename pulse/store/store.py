@@ -28,6 +28,7 @@ from pulse.store.arguments import (
     ending_columns,
     fence_columns,
     job_columns,
+    kind_columns,
     label_columns,
     level_columns,
     pair_columns,
@@ -180,7 +181,7 @@ class Store(Operations, Defaults, Sweeps):
                 await connection.fetch(_CLAIM, [], 0, [], [], 1.0, *[None] * 4, *UNWITNESSED, None, None)
                 for sql, arrays in ((_COMPLETE, 2), (_END, 10)):  # behind the fence
                     await connection.fetch(sql, *fence_columns([]), *(() for _ in range(arrays)), None)
-                await connection.fetch(_SUBMIT, *job_columns([]), [], [], None)
+                await connection.fetch(_SUBMIT, *job_columns([]), [], [], None, [])
                 await connection.fetch(
                     _SUBMIT_AND_CLAIM, *job_columns([], due=True), [], [], 1.0, [], [], *UNWITNESSED, None
                 )
@@ -205,8 +206,9 @@ class Store(Operations, Defaults, Sweeps):
         Raises:
             StatementError: A job cannot be stored; UNIQUE_VIOLATION: an id exists, ask again by ``submit_again``.
         """
+        columns, kinds = kind_columns(jobs)
         async with self.hot.connection() as connection:
-            rows = await connection.fetch(_SUBMIT, *job_columns(jobs), *label_columns(jobs), now)
+            rows = await connection.fetch(_SUBMIT, *columns, *label_columns(jobs), now, kinds)
         return [Wake(*row) for row in rows]
 
     async def submit_and_claim(

@@ -94,6 +94,23 @@ async def test_topic_is_resolved(store: Store, connection: Sql, way: str) -> Non
     ]
 
 
+@pytest.mark.parametrize("way", WAYS[:3])
+async def test_each_job_of_a_call_has_its_own_policy(store: Store, connection: Sql, way: str) -> None:
+    """Handlers and topics are looked up once for all jobs of one name and topic; what a job itself says goes before."""
+    await store.note_handlers({"known": HandlerInfo(topic="its own")})
+    await connection.execute("INSERT INTO pulse.topics VALUES ('its own', 7, 3, 7.5), ('default', 8, 3, 8.5)")
+    jobs = [
+        job(name="known", topic=None), job(name="n", topic=None), job(name="known"), job(name="n"),
+        job(name="n", topic=None, max_attempts=2, timeout_s=2.5), job(name="known", topic=None),
+    ]  # fmt: skip
+    await _submit(store, way, jobs)
+    found = [await read(connection, one.id or b"") for one in jobs]
+    assert [(row["name"], row["topic"], row["max_attempts"], row["timeout_s"]) for row in found] == [
+        ("known", "its own", 7, 7.5), ("n", "default", 8, 8.5), ("known", TOPIC, 5, None), ("n", TOPIC, 5, None),
+        ("n", "default", 2, 2.5), ("known", "its own", 7, 7.5),
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize("again", [False, True], ids=["first", "again"])
 async def test_when_it_is_due(store: Store, connection: Sql, again: bool) -> None:
     """run_at wins over delay_s, delay_s counts from now, and the n-th job of one call is due n microseconds later."""
