@@ -10,6 +10,8 @@ from asyncpg.pgproto.pgproto import UUID
 from pulse.store.rows import Claim, Wake
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from asyncpg import Record
 
     from pulse.protocol import SubmittedJob
@@ -91,11 +93,12 @@ def job_columns(jobs: Sequence[SubmittedJob], *, due: bool = False) -> tuple[Seq
     return _columns(jobs, [job.name for job in jobs], [job.topic for job in jobs], due=due)
 
 
-def kind_columns(jobs: Sequence[SubmittedJob]) -> tuple[tuple[Sequence[object], ...], list[int]]:
-    """The same with the name and the topic of each kind of job only; and the kind of each job, from 1."""
+def submit_columns(jobs: Sequence[SubmittedJob], now: datetime | None) -> tuple[object, ...]:
+    """The arguments of ``submit_jobs``: name and topic of each kind of job only, and the kind of each job, from 1."""
     numbers: dict[tuple[str, str | None], int] = {}
     kinds = [numbers.setdefault((job.name, job.topic), len(numbers) + 1) for job in jobs]
-    return _columns(jobs, [name for name, _ in numbers], [topic for _, topic in numbers], due=False), kinds
+    columns = _columns(jobs, [name for name, _ in numbers], [topic for _, topic in numbers], due=False)
+    return *columns, *label_columns(jobs), now, kinds
 
 
 def _columns(

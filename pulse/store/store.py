@@ -28,10 +28,10 @@ from pulse.store.arguments import (
     ending_columns,
     fence_columns,
     job_columns,
-    kind_columns,
     label_columns,
     level_columns,
     pair_columns,
+    submit_columns,
     submitted_rows,
     uuids,
 )
@@ -181,10 +181,9 @@ class Store(Operations, Defaults, Sweeps):
                 await connection.fetch(_CLAIM, [], 0, [], [], 1.0, *[None] * 4, *UNWITNESSED, None, None)
                 for sql, arrays in ((_COMPLETE, 2), (_END, 10)):  # behind the fence
                     await connection.fetch(sql, *fence_columns([]), *(() for _ in range(arrays)), None)
-                await connection.fetch(_SUBMIT, *job_columns([]), [], [], None, [])
-                await connection.fetch(
-                    _SUBMIT_AND_CLAIM, *job_columns([], due=True), [], [], 1.0, [], [], *UNWITNESSED, None
-                )
+                await connection.fetch(_SUBMIT, *submit_columns([], None))
+                columns = *job_columns([], due=True), [], [], 1.0, [], []
+                await connection.fetch(_SUBMIT_AND_CLAIM, *columns, *UNWITNESSED, None)
 
     def close(self) -> None:
         """Drop all connections."""
@@ -206,9 +205,8 @@ class Store(Operations, Defaults, Sweeps):
         Raises:
             StatementError: A job cannot be stored; UNIQUE_VIOLATION: an id exists, ask again by ``submit_again``.
         """
-        columns, kinds = kind_columns(jobs)
         async with self.hot.connection() as connection:
-            rows = await connection.fetch(_SUBMIT, *columns, *label_columns(jobs), now, kinds)
+            rows = await connection.fetch(_SUBMIT, *submit_columns(jobs, now))
         return [Wake(*row) for row in rows]
 
     async def submit_and_claim(
