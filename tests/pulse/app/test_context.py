@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import anyio.to_thread
@@ -109,6 +109,18 @@ def test_a_context_made_by_hand() -> None:
     ctx = Context(job_id=uuid.uuid4(), attempt=2, name="n", topic="t")
     ctx.progress(1)
     assert (ctx.attempt, ctx.cancelled, ctx.lease_lost, ctx.previous) == (2, False, False, None)
+
+
+@pytest.mark.parametrize("begin", [
+    lambda ctx: ctx.step("a", list), lambda ctx: ctx.sleep(1), lambda ctx: ctx.wait_for("a"),
+])  # fmt: skip
+def test_a_batch_has_no_steps(ctx: Context, heard: Heard, begin: Callable[[Context], object]) -> None:
+    """For middleware its context is that of the first job, whose attempt a step would end or save for all."""
+    job = pulse.BatchJob(id=ctx.job_id, attempt=1, args={}, ctx=ctx)
+    whole = Context(job_id=ctx.job_id, attempt=1, name="n", topic="t", link=heard, batch=(job,))
+    with pytest.raises(HandlerError, match=r"^a batch has no steps: each job of it has its own, job\.ctx\.step$"):
+        begin(whole)
+    assert heard.said == []
 
 
 def test_where_no_handler_runs() -> None:
