@@ -115,7 +115,7 @@ def test_a_context_made_by_hand() -> None:
     lambda ctx: ctx.step("a", list), lambda ctx: ctx.sleep(1), lambda ctx: ctx.wait_for("a"),
 ])  # fmt: skip
 def test_a_batch_has_no_steps(ctx: Context, heard: Heard, begin: Callable[[Context], object]) -> None:
-    """For middleware its context is that of the first job, whose attempt a step would end or save for all."""
+    """Middleware gets the context of the first one, whose attempt a step would end or save for all."""
     job = pulse.BatchJob(id=ctx.job_id, attempt=1, args={}, ctx=ctx)
     whole = Context(job_id=ctx.job_id, attempt=1, name="n", topic="t", link=heard, batch=(job,))
     with pytest.raises(HandlerError, match=r"^a batch has no steps: each job of it has its own, job\.ctx\.step$"):

@@ -55,7 +55,7 @@ def test_jobs_of_one_queue(words: list[str | bytes], ids: list[bytes], queue: st
 @pytest.mark.parametrize(("words", "error", "said"), [
     (["cc"], BadRequestError, r"^cc may mean jobs of several queues; name one with --queue: orders, mail$"),
     ([SHARED], BadRequestError, f"^{SHARED.hex()} may mean jobs of several queues"),
-    (["aa", SENT], BadRequestError, f"^jobs of several queues are meant: aa of queue orders, {SENT.hex()} of queue mai"),
+    (["aa", SENT], BadRequestError, f"^jobs of several queues are meant: aa of queue orders, {SENT.hex()} of "),
     (["aa", "dd"], NotFoundError, r"^no job in the queues orders, mail has an id that begins with dd$"),
 ])  # fmt: skip
 @pytest.mark.usefixtures("shop")
@@ -70,9 +70,9 @@ def test_a_queue_that_does_not_answer(shop: Path) -> None:
     """It may have what the others do not, and other jobs whose ids begin so; a whole id was found."""
     with (shop / "pulse.toml").open("a", encoding="utf-8") as file:
         file.write("\n[queues.gone]\nserver = 'gone'\n")
-    with pytest.raises(NobodyAnswersError, match="^the queues that answer have no job dd; queue gone: nobody answers"):
+    with pytest.raises(NobodyAnswersError, match=r"^the queues that answer have no job dd; queue gone: nobody answers"):
         jobs_of(["dd"])
-    with pytest.raises(NobodyAnswersError, match="^the queues that answer have one job aa, and the others may, too: na"):
+    with pytest.raises(NobodyAnswersError, match=r"have one job aa, and the others may, too: "):
         jobs_of(["aa"])
     assert jobs_of([PAID]) == [PAID]
 

@@ -48,7 +48,7 @@ def test_a_job_that_fails(place: int, capsys: pytest.CaptureFixture[str]) -> Non
     story._epilogue(jobs)
     assert capsys.readouterr().out.endswith("\nattempt 2: completed\n")
     jobs[place] = Job(id=JOB, name="checksum", topic="t", status=Status.DEAD_LETTERED)
-    with pytest.raises(PulseError, match="^a job of the demonstration was not completed$"):
+    with pytest.raises(PulseError, match=r"^a job of the demonstration was not completed$"):
         story._epilogue(jobs)
     assert "DEAD_LETTERED" in capsys.readouterr().out
 
