@@ -35,7 +35,7 @@ async def test_one_that_suits() -> None:
     (ConsumerConfig(ack_policy=AckPolicy.NONE), "S has other acknowledgements: a pull consumer with explicit"),
     (ConsumerConfig(ack_policy=AckPolicy.EXPLICIT, deliver_subject="x"), "S pushes: a pull consumer with explicit"),
     (ConsumerConfig(ack_policy=AckPolicy.EXPLICIT), r"^--subject is orders\.eu: .* is there already, with >$"),
-])  # fmt: skip
+], ids=["acknowledgements", "push", "subject"])  # fmt: skip
 async def test_one_that_does_not(there: ConsumerConfig, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         await ensure(there, "orders.eu")

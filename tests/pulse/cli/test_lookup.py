@@ -57,7 +57,7 @@ def test_jobs_of_one_queue(words: list[str | bytes], ids: list[bytes], queue: st
     ([SHARED], BadRequestError, f"^{SHARED.hex()} may mean jobs of several queues"),
     (["aa", SENT], BadRequestError, f"^jobs of several queues are meant: aa of queue orders, {SENT.hex()} of "),
     (["aa", "dd"], NotFoundError, r"^no job in the queues orders, mail has an id that begins with dd$"),
-])  # fmt: skip
+], ids=["beginning", "whole", "two", "none"])  # fmt: skip
 @pytest.mark.usefixtures("shop")
 def test_jobs_of_several_queues_or_none(words: list[str | bytes], error: type[Exception], said: str) -> None:
     """None of them is asked for: the command would do half of what was meant."""

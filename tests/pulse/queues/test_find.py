@@ -41,7 +41,7 @@ def routes(directory: Path, *, is_whole: bool) -> Routes:
 
 @pytest.mark.parametrize(("is_whole", "error", "said"), [
     (True, NotFoundError, NO_JOB), (False, NobodyAnswersError, MAYBE),
-])  # fmt: skip
+], ids=["all answer", "one is away"])  # fmt: skip
 def test_a_job_that_no_queue_has(directory: Path, error: type[Exception], said: str, *, is_whole: bool) -> None:
     with Queues(routes(directory, is_whole=is_whole)) as queues:
         assert queues.find(JOB) is queues.named("orders")
@@ -52,7 +52,7 @@ def test_a_job_that_no_queue_has(directory: Path, error: type[Exception], said: 
 @pytest.mark.anyio
 @pytest.mark.parametrize(("is_whole", "error", "said"), [
     (True, NotFoundError, NO_JOB), (False, NobodyAnswersError, MAYBE),
-])  # fmt: skip
+], ids=["all answer", "one is away"])  # fmt: skip
 async def test_nor_for_tasks(directory: Path, error: type[Exception], said: str, *, is_whole: bool) -> None:
     async with AsyncQueues(routes(directory, is_whole=is_whole)) as queues:
         assert await queues.find(JOB) is queues.named("orders")
