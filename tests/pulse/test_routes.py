@@ -215,6 +215,7 @@ def test_two_queues_on_one_server(tmp_path: Path, one: str, other: str) -> None:
 
 def test_every_fault_is_named(tmp_path: Path) -> None:
     assert len(refusal(tmp_path, "queues.a.port = 1\nqueues.b = 2\nroutes.x = 'c'")) == 4
+    assert len(refusal(tmp_path, "[queues.a]\n[queues.b]")) == 2  # what has no server is no twin
 
 
 def test_there_have_to_be_queues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

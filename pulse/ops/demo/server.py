@@ -167,8 +167,6 @@ def worker_rows(client: Client) -> list[Mapping[str, object]]:
 
 
 def _stop(server: subprocess.Popen[bytes]) -> None:
-    if server.poll() is not None:
-        return
     server.send_signal(signal.SIGTERM)
     try:
         server.wait(STOP_DEADLINE_S)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
@@ -66,11 +66,7 @@ def run() -> None:
             client.wait(job_id, timeout_s=STEP_DEADLINE_S)
         line.tell(f"the {len(short)} short jobs are completed, too; nothing is lost", mark="✓", colour="green")
         click.echo()
-        jobs = [client.get(job_id) for job_id in (*short, long)]
-        click.echo("\n".join(_table(jobs)))
-        _epilogue(client.get(long))
-        if any(job.status is not Status.COMPLETED for job in jobs):
-            raise PulseError("a job of the demonstration was not completed")
+        _epilogue([client.get(job_id) for job_id in (*short, long)])
 
 
 def _submit(client: Client) -> tuple[list[UUID], UUID]:
@@ -125,7 +121,7 @@ def _worker_of(client: Client, job_id: UUID) -> int:
     raise PulseError(f"no worker says that it runs job {job_id}")
 
 
-def _table(jobs: list[Job]) -> list[str]:
+def _table(jobs: Sequence[Job]) -> list[str]:
     head = ("id", "name", "status", "attempts", "result", "last error")
     rows = [head, *(_cells(job) for job in jobs)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(head))]
@@ -139,12 +135,16 @@ def _cells(job: Job) -> tuple[str, ...]:
     return (str(job.id), job.name, job.status.value, str(job.attempts), shown, job.last_error or "")
 
 
-def _epilogue(job: Job) -> None:
+def _epilogue(jobs: Sequence[Job]) -> None:
+    """How all ended; the last is the long one."""
+    click.echo("\n".join(_table(jobs)))
     click.echo()
-    for entry in job.history:
+    for entry in jobs[-1].history:
         done = _progress_text(entry.progress)
         click.echo(f"attempt {entry.attempt} of the long job: {entry.outcome}, {entry.error}, after {done}")
-    click.echo(f"attempt {job.attempts}: completed")
+    if any(job.status is not Status.COMPLETED for job in jobs):
+        raise PulseError("a job of the demonstration was not completed")
+    click.echo(f"attempt {jobs[-1].attempts}: completed")
 
 
 def _progress_text(value: JsonValue) -> str:

@@ -185,9 +185,10 @@ async def _look(request: Request, order: BulkOrder) -> tuple[list[answers.JobInf
     if order.filters is None:
         return await _of_ids(request, order), True
     matches = order.matches
-    jobs: list[answers.JobInfo] = []
+    jobs, is_all = list[answers.JobInfo](), False
     async for page_of in found_pages(request, {**order.filters, "limit": PREVIEW}):
         jobs += [job for job in page_of.jobs if matches is None or matches(job)]
-        if page_of.next is None or len(jobs) >= PREVIEW:
-            return jobs[:PREVIEW], page_of.next is None and len(jobs) <= PREVIEW
-    return jobs, False
+        is_all = page_of.next is None
+        if len(jobs) >= PREVIEW:
+            break
+    return jobs[:PREVIEW], is_all and len(jobs) <= PREVIEW

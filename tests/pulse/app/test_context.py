@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import anyio.to_thread
 import pytest
@@ -49,6 +50,7 @@ class Heard:
     def parents(self, after: str | None) -> ParentPage:
         """Three, on two pages."""
         self.said.append(("parents", str(after)))
+        assert len(self.said) < 9, "it goes on"
         jobs = [pulse.Job(id=uuid.UUID(int=n), name="n", topic="t", status=pulse.Status.COMPLETED) for n in range(3)]
         return (jobs[:2], "2") if after is None else (jobs[2:], None)
 
@@ -109,6 +111,18 @@ def test_a_context_made_by_hand() -> None:
     ctx = Context(job_id=uuid.uuid4(), attempt=2, name="n", topic="t")
     ctx.progress(1)
     assert (ctx.attempt, ctx.cancelled, ctx.lease_lost, ctx.previous) == (2, False, False, None)
+
+
+@pytest.mark.parametrize("begin", [
+    lambda ctx: ctx.step("a", list), lambda ctx: ctx.sleep(1), lambda ctx: ctx.wait_for("a"),
+], ids=["step", "sleep", "wait"])  # fmt: skip
+def test_a_batch_has_no_steps(ctx: Context, heard: Heard, begin: Callable[[Context], object]) -> None:
+    """Middleware gets the context of the first one, whose attempt a step would end or save for all."""
+    job: pulse.BatchJob[Any] = pulse.BatchJob(id=ctx.job_id, attempt=1, args={}, ctx=ctx)
+    whole = Context(job_id=ctx.job_id, attempt=1, name="n", topic="t", link=heard, batch=(job,))
+    with pytest.raises(HandlerError, match=r"^a batch has no steps: each job of it has its own, job\.ctx\.step$"):
+        begin(whole)
+    assert heard.said == []
 
 
 def test_where_no_handler_runs() -> None:

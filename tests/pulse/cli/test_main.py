@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 import pytest
+from click.testing import CliRunner
 
 from pulse.cli.admin.manpage import manpage
 from pulse.cli.lazy import LazyGroup
@@ -45,6 +46,14 @@ def _has_a_help_text(path: str) -> None:
             assert param.help, param.opts
     if not isinstance(command, click.Group) and path != "demo":  # which takes nothing that one could show
         assert f"pulse {path}" in (command.epilog or "")
+
+
+@pytest.mark.parametrize(("words", "meant"), [(["jobs"], "ctl jobs"), (["ctl", "jbos"], "jobs")])
+def test_a_command_that_there_is_not(words: list[str], meant: str) -> None:
+    """A similar one may be meant, or one of a group that was left out."""
+    done = CliRunner().invoke(cli, words)
+    assert done.exit_code == 2
+    assert f"No such command {words[-1]!r}. Did you mean {meant!r}?" in done.output
 
 
 def test_the_short_help_of_a_command_fits_on_a_line() -> None:

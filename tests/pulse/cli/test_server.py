@@ -13,7 +13,7 @@ from pulse.routes import Queue
 
 
 def test_the_config_file_is_read_where_there_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without it, settings of a server that are wrong keep no client out."""
+    """Without it, settings of a server that are wrong keep no client out; what is named goes before it."""
     monkeypatch.chdir(tmp_path)
     for name in ("PULSE_CONFIG", "PULSE_RUNTIME_DIR", "PULSE_CONNECT"):
         monkeypatch.delenv(name, raising=False)
@@ -26,6 +26,9 @@ def test_the_config_file_is_read_where_there_is_one(tmp_path: Path, monkeypatch:
     assert ServerHandle(None, 1.0)._socket() == Path("/run/a/pulse.sock")
     monkeypatch.setenv("PULSE_CONFIG", str(named))
     assert ServerHandle(None, 1.0)._socket() == Path("/run/b/pulse.sock")
+    assert ServerHandle(Path("/run/d.sock"), 1.0)._socket() == Path("/run/d.sock")
+    monkeypatch.setenv("PULSE_CONNECT", "/run/e.sock")  # clients read it themselves
+    assert ServerHandle(None, 1.0)._socket() is None
 
 
 def test_topics_lead_to_queues_unless_a_server_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

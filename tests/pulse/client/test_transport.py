@@ -154,6 +154,42 @@ def test_whole_frames_before_a_break_arrive_at_who_blocks(ends: tuple[socket.soc
     assert exchange.broken
 
 
+@pytest.mark.parametrize("said", [
+    encode("later", None, {}) + encode("ok", 1, {"a": 1}), encode_error(None, "forbidden", "not you"),
+], ids=["its own", "that of all"])  # fmt: skip
+def test_which_frame_is_the_answer_for_who_blocks(ends: tuple[socket.socket, socket.socket], said: bytes) -> None:
+    """As for tasks; frames that nobody has asked for are passed over."""
+    one, other = ends
+    other.sendall(said)
+    other.shutdown(socket.SHUT_WR)
+    exchange, until_s = BlockingExchange(one), time.monotonic() + 5
+    if b"forbidden" in said:
+        with pytest.raises(ForbiddenError, match="not you"):
+            exchange.ask(simple("ping"), until_s)
+    else:
+        assert exchange.ask(simple("ping"), until_s) == {"a": 1}
+
+
+@pytest.mark.anyio
+async def test_one_task_reads_for_all(ends: tuple[socket.socket, socket.socket]) -> None:
+    """A stream has one reader; the answers may come in any order."""
+    one, other = ends
+    said: dict[int, object] = {}
+    async with await SocketStream.from_socket(one) as stream:
+        exchange = Exchange(FrameStream(stream), WELCOME)
+
+        async def ask(number: int) -> None:
+            said[number] = await exchange.ask(simple("ping"))
+
+        with anyio.fail_after(5):
+            async with anyio.create_task_group() as tasks:
+                for number in (1, 2, 3):
+                    tasks.start_soon(ask, number)
+                await anyio.wait_all_tasks_blocked()
+                other.sendall(b"".join(encode("ok", number, {"n": number}) for number in (3, 1, 2)))
+    assert said == {number: {"n": number} for number in (1, 2, 3)}
+
+
 @pytest.mark.anyio
 async def test_whole_frames_before_a_break_arrive_on_the_bus(ends: tuple[socket.socket, socket.socket]) -> None:
     one, other = ends

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import stat
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 from uuid import UUID
@@ -27,7 +29,7 @@ from pulse.client.sealing import open_answer, seal_request
 from pulse.common import json_text
 from pulse.encryption import FernetCodec
 from pulse.errors import BadRequestError, ConfigError, TooLargeError
-from pulse.job import Job, Schedule, Status
+from pulse.job import Job, Schedule, Signal, Status
 from pulse.protocol import Assignment
 from pulse.security.codec import Codec, UnreadableError, checked, opened, seal, sealed_by, unseal
 from pulse.worker.execution.attempt import Attempt, arguments_for
@@ -184,6 +186,9 @@ def test_what_a_client_reads() -> None:
         job = open_answer(codec, _job(sealed))
         assert (job.args, job.result) == (wanted, wanted)
         assert open_answer(codec, JobPage((_job(sealed),), None)).jobs == (job,)
+    told = json_text.loads(seal(codec, "paid", "[2]"))  # under the name of the signal, as who sends it seals it
+    signal = Signal(name="paid", payload=told, sent_at=datetime.now(UTC))
+    assert open_answer(codec, replace(_job(None), signals=(signal,))).signals == (replace(signal, payload=[2]),)
     schedule = Schedule(id=UUID(int=1), name="n", kind="every", args=mine)
     assert open_answer(codec, schedule).args == [1]
     assert open_answer(codec, SchedulePage((schedule,), "c")).schedules[0].args == [1]

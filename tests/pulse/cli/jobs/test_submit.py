@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from click.testing import CliRunner
 
 from pulse.cli.jobs.submit import submit
+from pulse.cli.server import ServerHandle
 
 
 def test_many_jobs_have_ids_of_their_own() -> None:
@@ -39,3 +42,13 @@ def test_a_time_is_given_once(words: list[str]) -> None:
     done = CliRunner().invoke(submit, ["resize", *words])
     assert done.exit_code == 2
     assert f"{words[0]} and {words[2]} cannot be given together" in done.output
+
+
+def test_where_there_are_queues_a_topic_is_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without one, nothing says which queue gets the job."""
+    for name in ("PULSE_RUNTIME_DIR", "PULSE_CONNECT"):
+        monkeypatch.delenv(name, raising=False)
+    (tmp_path / "pulse.toml").write_text("[queues.mail]\nserver = 'mail.sock'\n", "utf-8")
+    monkeypatch.setenv("PULSE_CONFIG", str(tmp_path / "pulse.toml"))
+    done = CliRunner().invoke(submit, ["resize"], obj=ServerHandle(None, 1.0))
+    assert (done.exit_code, "a job goes to the queue of its topic: add --topic" in done.output) == (2, True)

@@ -303,6 +303,13 @@ def test_places(tmp_path: Path) -> None:
     assert found.text == "accepted: a by pid 7"
 
 
+@pytest.mark.parametrize(("is_between", "keeps", "state"), [
+    (False, True, OK), (True, True, WARNING), (True, False, WRONG),
+])  # fmt: skip
+def test_a_pooler_by_what_it_does_to_sessions(state: State, *, is_between: bool, keeps: bool) -> None:
+    assert database.pooler([{"is_between": is_between, "keeps_session": keeps}], GRACE_S).state is state
+
+
 @pytest.mark.parametrize(("free_gib", "state"), [(0.5, WARNING), (4, WARNING), (11, OK)])
 def test_little_room(free_gib: float, state: State) -> None:
     """Less than a gibibyte, or than a twentieth of the disk as long as that is not much either."""

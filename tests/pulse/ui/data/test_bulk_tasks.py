@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -32,6 +33,14 @@ class Queue(Told):
         for verb in ("cancel", "retry", "change", "delete"):
             self.replies[f"jobs.{verb}"] = self._done
         self.listed: list[Mapping[str, Any]] = []
+        self.is_free = asyncio.Event()
+        self.is_free.set()
+
+    async def change(
+        self, kind: str, body: Mapping[str, Any], *, behalf: str, within_s: float = 1.0
+    ) -> dict[str, object]:
+        await self.is_free.wait()
+        return await super().change(kind, body, behalf=behalf, within_s=within_s)
 
     def _list(self, body: Mapping[str, Any]) -> dict[str, object]:
         self.listed.append(body)
@@ -158,10 +167,12 @@ async def test_from_the_list_to_the_undo(monkeypatch: pytest.MonkeyPatch) -> Non
     form = dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)">', got.text))
     found = "&".join(f"found={one}" for one in re.findall(r'name="found" value="([^"]*)"', got.text))
     rest = "&".join(f"{key}={value}" for key, value in form.items() if key not in {"found", "next"})
+    queue.is_free.clear()
     got = await at.ask("POST", "/bulk/start", f"{rest}&{found}".encode())
     (task,) = site.tasks.all()
     assert got.headers["location"] == f"/tasks/{task.key}"
     assert "1 task running" in (await at.ask("GET", "/gate")).text
+    queue.is_free.set()
     assert task.runner is not None
     await task.runner
     assert queue.hit("jobs.cancel") == set(range(1, 8))

@@ -254,6 +254,17 @@ async def test_what_was_found_before_the_server_fell_silent_is_shown(answers: in
     assert asked == (2 if answers else 1)
 
 
+async def test_a_question_looks_for_no_more_than_it_shows() -> None:
+    asked: list[object] = []
+
+    def page(body: Mapping[str, Any]) -> dict[str, object]:
+        asked.append(body.get("after"))
+        return {"jobs": [{"id": JOB.bytes, "name": "a"}] * body["limit"], "next": "x" if len(asked) < 3 else None}
+
+    got = await ask_about(browser(Told(status={}, jobs_list=page)), "/bulk/preview", {"verb": "cancel", "all": "1"})
+    assert (got.status, asked) == (200, [None])
+
+
 @pytest.mark.parametrize(
     ("status", "asks"), [("PENDING", {"change"}), ("DEAD_LETTERED", {"delete"}), ("RUNNING", set[str]())]
 )
