@@ -259,6 +259,7 @@ async def test_ends_at_the_same_time_and_of_the_same_job(store: Store, connectio
         job,
     )
     taken = [await store.outbox.take(1, 60.0, LARGE, now=at(2)) for _ in range(4)]
+    assert [len(rows) for rows in taken] == [1, 1, 1, 0]
     found = [(row["job"], row["ended_at"]) for rows in taken for row in rows]
     now_us = to_us(NOW)
     assert found == [(job.bytes, now_us), (other.bytes, now_us), (job.bytes, now_us + 1_000_000)]
