@@ -80,7 +80,7 @@ async def _sequence(store: Store, connection: Sql) -> list[bytes]:
 async def test_what_ran_before_an_epoch_keeps_its_place_in_a_sequence(
     store: Store, connection: Sql, held: bool
 ) -> None:
-    """It waits in `run_after`, nothing passes it, and it is the next to start; also if no worker says that it holds it."""
+    """It waits in `run_after`, nothing passes it, and it is the next to start; also if no worker says it holds it."""
     first, _ = await _sequence(store, connection)
     assert await _claim(store) == ([first], [])
     await _set(connection, f"locked_by = '{MINE}' WHERE status = 'RUNNING'")
