@@ -32,14 +32,14 @@ SELECT topic, pulse.tell('pulse_gate', topic)::text AS told FROM changed;
 -- name: expire_pauses :many
 -- What:    clear pauses whose time is over; claims do not wait for that.
 -- Args:    $1 now
--- Guard:   the time, in the UPDATE itself: one that was prolonged meanwhile stays.   Returns: topic, reason, paused_by.
+-- Guard:   the time, under the row's lock: one that was prolonged meanwhile stays.   Returns: topic, reason, paused_by.
 WITH over AS (
     SELECT g.topic, g.reason, g.paused_by FROM pulse.dispatch_control g
-    WHERE g.paused AND g.paused_until <= coalesce($1, clock_timestamp()) ORDER BY g.topic FOR UPDATE
+    WHERE g.paused_until <= coalesce($1, clock_timestamp()) ORDER BY g.topic FOR UPDATE
 ), changed AS (
     UPDATE pulse.dispatch_control g
     SET paused = false, reason = NULL, paused_at = NULL, paused_by = NULL, paused_until = NULL
-    FROM over o WHERE g.topic = o.topic AND g.paused AND g.paused_until <= coalesce($1, clock_timestamp())
+    FROM over o WHERE g.topic = o.topic
     RETURNING o.topic, o.reason, o.paused_by
 )
 SELECT topic, reason, paused_by, pulse.tell('pulse_gate', topic)::text AS told FROM changed;
@@ -186,10 +186,11 @@ UPDATE pulse.limits x SET declared_by = $2, undeclared_at = NULL WHERE x.name = 
 -- name: undeclare_limits :many
 -- What:    mark limits that an application no longer declares; they stay until an operator unsets them.
 -- Args:    $1 declared_by text, $2 names text[] that it declares
--- Guard:   those of this application alone, each once; locked in the order of names.   Returns: name.
+-- Guard:   those of this application alone, each once (what differs for groups has no declared_by); locked in the order of names.
+-- Returns: name.
 WITH gone AS (
     SELECT x.name FROM pulse.limits x
-    WHERE x.group_key = '' AND x.declared_by = $1 AND x.undeclared_at IS NULL AND NOT x.name = ANY ($2::text[])
+    WHERE x.declared_by = $1 AND x.undeclared_at IS NULL AND NOT x.name = ANY ($2::text[])
     ORDER BY x.name FOR UPDATE
 )
 UPDATE pulse.limits x SET undeclared_at = clock_timestamp() FROM gone g WHERE x.name = g.name AND x.group_key = '' RETURNING x.name;
@@ -198,10 +199,9 @@ UPDATE pulse.limits x SET undeclared_at = clock_timestamp() FROM gone g WHERE x.
 -- name: forget_buckets :one
 -- What:    delete buckets of groups that are as good as new: they hold as many tokens as they can.
 -- Args:    $1 limit int, $2 now
--- Guard:   the tokens, in the DELETE itself: one that a claim has taken from meanwhile stays.   Returns: how many are gone.
+-- Guard:   the tokens, under the row's lock: one that a claim has taken from stays.   Returns: how many are gone.
 WITH full_ones AS (
-    SELECT x.name, x.group_key, coalesce(d.rate, 0) AS rate,
-           CASE WHEN d.rate IS NULL THEN 0 ELSE coalesce(d.burst, greatest(ceil(d.rate), 1)) END::float8 AS burst
+    SELECT x.name, x.group_key
     FROM pulse.limits x LEFT JOIN pulse.limits d ON d.name = x.name AND d.group_key = '*'
     WHERE x.group_key NOT IN ('', '*') AND num_nonnulls(x.concurrency, x.rate) = 0
       AND coalesce(x.tokens + extract(epoch FROM coalesce($2, clock_timestamp()) - x.tokens_at)::float8 * d.rate
@@ -209,8 +209,6 @@ WITH full_ones AS (
     ORDER BY x.name, x.group_key LIMIT $1 FOR UPDATE OF x SKIP LOCKED
 ), gone AS (
     DELETE FROM pulse.limits x USING full_ones f
-    WHERE x.name = f.name AND x.group_key = f.group_key AND num_nonnulls(x.concurrency, x.rate) = 0
-      AND coalesce(x.tokens + extract(epoch FROM coalesce($2, clock_timestamp()) - x.tokens_at)::float8 * f.rate >= f.burst, true)
-    RETURNING x.name
+    WHERE x.name = f.name AND x.group_key = f.group_key RETURNING x.name
 )
 SELECT count(*)::int AS gone FROM gone;

@@ -322,5 +322,6 @@ async def test_a_lock_is_told_from_an_outage(store: Store, connection: Sql, dsn:
     async with holding(dsn, ROW):
         with pytest.raises(StatementTimeoutError, match="lock timeout"):
             await store.extend([Renewal(job, 1, WORKER, None)], LEASE_S)
-        assert await store.lockable([job, gone]) == {gone}
+        other = await forge(connection)
+        assert await store.lockable([job, other, gone]) == {other, gone}
     assert await store.lockable([job, gone]) == {job, gone}

@@ -109,6 +109,25 @@ async def test_who_pulse_is(patient: Patient, sound: Postgres) -> None:
     assert (mine["is_super"], mine["is_owner"]) == (True, True)
 
 
+async def test_each_right_is_looked_at(patient: Patient, sound: Postgres) -> None:
+    """Also one on a single column, where that is enough."""
+    role = f"doctor_rights_{sound.major}"
+    await patient.sql.execute(
+        f"CREATE ROLE {role} LOGIN; GRANT USAGE ON SCHEMA pulse TO {role}; GRANT SELECT ON pulse.jobs TO {role};"
+        f" GRANT UPDATE (at) ON pulse.audit TO {role}; GRANT EXECUTE ON FUNCTION pulse.wait_again TO {role};"
+        " REVOKE UPDATE ON pulse.work_notified FROM PUBLIC"
+    )
+    try:
+        found = await patient.rows("rights", dsn=re.sub(r"user=[^&]*", f"user={role}", patient.dsn))
+    finally:
+        await patient.sql.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
+    told = {row["what"]: row["is_granted"] for row in found}
+    assert {what for what, is_granted in told.items() if is_granted and not what.startswith("call ")} == {
+        "use the schema pulse", "select pulse.jobs", "update pulse.audit", "select the sequence pulse.work_notified",
+    }  # fmt: skip
+    assert (told["call pulse.wait_again"], told["call pulse.unique_holder"]) == (True, False)
+
+
 async def test_snapshots_of_this_database(patient: Patient, empty: str) -> None:
     """Snapshots of another database do no harm here; nor do sessions without one. The oldest comes first."""
 
@@ -142,7 +161,10 @@ async def test_transactions_of_this_database(patient: Patient, empty: str) -> No
     await third.execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1")
     await elsewhere.execute("BEGIN; SELECT 1")
     found = await patient.rows("transactions")
-    assert [row["pid"] for row in found] == [one.get_server_pid() for one in (first, second)]
+    pids = [one.get_server_pid() for one in (first, second)]
+    assert [row["pid"] for row in found] == pids
+    listed = [row["pid"] for row in await patient.rows("notifications")]  # of all databases, and of the server itself
+    assert [pid for pid in listed if pid in pids] == pids
 
 
 async def test_locks_that_matter(patient: Patient, empty: str) -> None:

@@ -53,6 +53,17 @@ async def test_delete(store: Store, connection: Sql, status: str) -> None:
     assert {row["job_id"].bytes for row in await connection.fetch("SELECT job_id FROM pulse.attempts")} == left
 
 
+async def test_what_is_set_aside_is_deleted_whatever_it_does(store: Store, connection: Sql) -> None:
+    """And what is not set aside is not, though it is asked for at the same time."""
+    aside, running = await forge(connection, "RUNNING"), await forge(connection, "RUNNING")
+    await connection.execute(
+        "INSERT INTO pulse.set_aside (job_id, sqlstate, statement, error) VALUES ($1, 'XX001', 'claim_jobs', 'bad')",
+        aside.hex(),
+    )
+    assert await store.delete([aside, running]) == {aside}
+    assert (await read(connection, running))["status"] == "RUNNING"
+
+
 async def test_each_change_is_answered_as_itself(store: Store, connection: Sql) -> None:
     jobs = {await forge(connection, priority=number): number for number in (1, 2, 3)}
     changed = await store.change([*jobs], topic="u", now=at(1))
@@ -241,6 +252,7 @@ async def test_progress_of_retention(store: Store) -> None:
         (5, 1, True, False),
         (4, 2, False, True),
         (7, 4, True, False),
+        (1, 0, False, False),
         (2, 2, True, True),
     ):
         await store.audit.note_retention(walked, gone, begins=begins, ends=ends)
@@ -249,11 +261,12 @@ async def test_progress_of_retention(store: Store) -> None:
     names = ("walked", "gone", "last_walked", "last_gone", "total_gone")
     assert [told[1][name] for name in names] == [9, 3, 9, 3, 3]
     assert [told[2][name] for name in names] == [7, 4, 9, 3, 7]
-    assert [told[3][name] for name in names] == [2, 2, 2, 2, 9]
-    first, second, third, fourth = told
+    assert [told[4][name] for name in names] == [2, 2, 2, 2, 9]
+    first, second, third, step, fourth = told
     assert [one["last_walked"] for one in (first, second, third)] == [0, 9, 9]
     assert (first["ended_at"], first["last_began_at"]) == (None, None)
     assert (second["began_at"], second["last_began_at"]) == (first["began_at"], first["began_at"])
     assert third["began_at"] > second["ended_at"] > first["stepped_at"]
     assert (third["ended_at"], third["last_began_at"]) == (second["ended_at"], first["began_at"])
+    assert (step["walked"], step["began_at"], step["last_began_at"]) == (8, third["began_at"], first["began_at"])
     assert fourth["last_began_at"] > third["began_at"]

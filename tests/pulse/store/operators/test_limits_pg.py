@@ -201,12 +201,14 @@ async def test_what_a_page_says_of_the_present(store: Store, connection: Sql) ->
         assert (await store.limits.page(1, now=moment))[0]["tokens"] == tokens
 
 
-async def test_who_declares_a_limit(store: Store) -> None:
+async def test_who_declares_a_limit(store: Store, connection: Sql) -> None:
     """Each application's own are marked when it does not declare them any more, once; declared again, they are not."""
     for name, by in (("a", "one:app"), ("b", "one:app"), ("c", "two:app")):
         await store.limits.set(name, {"group_rate": 1})
         await store.limits.declared(name, by)
     await store.limits.set("d", {"concurrency": 1})
+    declared = "SELECT group_key FROM pulse.limits WHERE declared_by IS NOT NULL"
+    assert [row[0] for row in await connection.fetch(declared)] == [""] * 3  # not what differs for groups
     assert await store.limits.undeclare("one:app", ["b"]) == ["a"]
     assert await store.limits.undeclare("one:app", ["b"]) == []
     marked = {row["name"]: (row["declared_by"], row["undeclared_at"] is not None) for row in await store.limits.page(9)}

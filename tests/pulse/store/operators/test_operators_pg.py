@@ -61,6 +61,12 @@ async def test_cancel(store: Store, connection: Sql, status: str) -> None:
     ] == ([(1, "canceled", WORKER, NOW, at(3), '"half"')] if running else [])
 
 
+async def test_each_that_is_canceled_is_told_once(store: Store, connection: Sql) -> None:
+    jobs = [await forge(connection, "RUNNING", attempts=attempt) for attempt in (1, 2)]
+    told = [Canceled(jobs[0], 1, WORKER), Canceled(jobs[1], 2, WORKER)]
+    assert sorted(await store.cancel(jobs, now=at(3))) == told
+
+
 @pytest.mark.parametrize("status", TERMINAL)
 async def test_a_finished_job_is_not_canceled(store: Store, connection: Sql, status: str) -> None:
     """Cancelling a finished or unknown job changes nothing, also beside one that is canceled."""
@@ -351,13 +357,13 @@ async def test_several_are_cleared_each_as_itself(store: Store) -> None:
     assert {one[:2] for one in await store.gate.expire(now=at(2))} == {("a", "why a"), ("b", "why b")}
 
 
-async def test_one_that_is_prolonged_meanwhile_stays(store: Store, connection: Sql) -> None:
+async def test_one_that_is_prolonged_meanwhile_stays(store: Store, connection: Sql, other: Sql) -> None:
     await store.gate.pause("a", "x", for_s=1.0, now=NOW)
     transaction = connection.transaction()
     await transaction.start()
     await connection.execute("UPDATE pulse.dispatch_control SET paused_until = $1 WHERE topic = 'a'", at(60))
     clearing = asyncio.create_task(store.gate.expire(now=at(2)))
-    await asyncio.sleep(0)
+    await until_blocked(other, by=connection.get_server_pid())
     await transaction.commit()
     assert await clearing == []
 

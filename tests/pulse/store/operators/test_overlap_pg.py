@@ -14,10 +14,24 @@ import pytest
 from pulse.common.ids import uuid7
 from pulse.store.operators import schedules as scheduled
 from pulse.store.operators.schedules import MAX_HELD
-from pulse.store.rows import Completion, Ending, EndingKind, Fired, Level, NewSchedule, from_us
+from pulse.store.rows import Completion, Ending, EndingKind, Fired, Firing, Level, NewSchedule, from_us, to_us
 from pulse.store.store import Store
 from pulse_actors.scheduler.catchup import firing_of
-from tests.support.store.helpers import NOW, OTHER, TOPIC, WORKER, Patch, Sql, at, claim, fence, found_of, history, read
+from tests.support.store.helpers import (
+    NOW,
+    OTHER,
+    TOPIC,
+    WORKER,
+    Patch,
+    Sql,
+    at,
+    claim,
+    fence,
+    forge,
+    found_of,
+    history,
+    read,
+)
 from tests.support.waiting import until_blocked
 
 EVERY_S: Final = 60.0
@@ -101,6 +115,7 @@ async def test_jobs_that_were_triggered_do_not_count(store: Store, connection: S
 async def test_cancel(store: Store, connection: Sql) -> None:
     """The old job is canceled as an operator would, in the statement that inserts the new one."""
     schedule = await make(store, "cancel")
+    await forge(connection, topic="other", occurrence=at(-EVERY_S))
     assert await fire(store, 0) == Fired(schedule, "fired", Level(TOPIC, 0), None)
     [one] = await claim(store)
     assert await fire(store, 1) == Fired(schedule, "fired", Level(TOPIC, 0), one.id)
@@ -110,7 +125,10 @@ async def test_cancel(store: Store, connection: Sql) -> None:
     assert (entry["attempt"], entry["outcome"], entry["worker"]) == (1, "canceled", WORKER)
     assert await fire(store, 2) == Fired(schedule, "fired", Level(TOPIC, 0), await job_of(connection, schedule, 1))
     assert await history(connection, await job_of(connection, schedule, 1)) == []
-    assert await statuses(connection) == ["CANCELED", "CANCELED", "PENDING"]
+    assert await statuses(connection) == ["PENDING", "CANCELED", "CANCELED", "PENDING"]
+    assert found_of(await store.schedules.get(schedule))["skipped_at"] is None
+    await store.schedules.fire([Firing(schedule, to_us(at(3 * EVERY_S)), to_us(at(4 * EVERY_S)), None)])
+    assert await statuses(connection) == ["PENDING", "CANCELED", "CANCELED", "PENDING"]  # it has passed
 
 
 @pytest.mark.parametrize("marked", [True, False])
@@ -272,6 +290,24 @@ async def test_a_job_that_is_not_held_any_more_is_left_alone(store: Store, conne
     async with _releases_meanwhile(store, connection):
         await connection.execute(f"UPDATE pulse.jobs SET {change} WHERE id = $1", job.hex())
     assert (await read(connection, job))["next_run_at"] > at(200)
+
+
+async def test_only_what_is_held_counts_as_waiting(store: Store, connection: Sql) -> None:
+    """Not a job of the same schedule that was triggered."""
+    schedule = await make(store, "queue")
+    await verdicts(store, 0, 1)
+    await finish(store, 61)
+    await store.schedules.trigger(schedule, uuid7().bytes)
+    assert await store.schedules.release(10, now=at(62)) == [Level(TOPIC, 0)]
+    assert await connection.fetchval("SELECT waiting FROM pulse.schedules") == 0
+
+
+async def test_each_schedule_counts_once(store: Store, connection: Sql) -> None:
+    """Though others have as many that wait, and no last job either."""
+    for _ in range(3):
+        await _held(connection, await make(store, "queue"), 0)
+    await connection.execute("UPDATE pulse.schedules SET waiting = 1")
+    assert await store.schedules.release(2, now=at(1)) == [Level(TOPIC, 0)] * 2
 
 
 async def test_release_is_of_one_schedule(store: Store, connection: Sql) -> None:

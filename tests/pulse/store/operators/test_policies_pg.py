@@ -158,6 +158,7 @@ async def test_a_change_is_told(store: Store, connection: Sql, other: Sql) -> No
 
 async def test_whose_back_off_counts(store: Store, connection: Sql) -> None:
     """The handler's, else the topic's, else the server's, else n squared; of charged tries; each when it is set."""
+    await store.topics.set("another", {"backoff": "fixed:70"})
     assert await waits(store, connection, 3) == 9
     await store.set_server_defaults(5, 3, "list:10,20,30")
     assert [await waits(store, connection, n, free) for n, free in ((1, 0), (4, 2), (9, 0))] == [10, 20, 30]

@@ -173,6 +173,14 @@ async def test_create_get_delete(store: Store, connection: Sql) -> None:
     assert await count(connection) == 1
 
 
+async def test_only_what_is_stuck_is_computed_again(store: Store, connection: Sql) -> None:
+    stuck, _ = await made(store), await made(store)
+    await connection.execute("UPDATE pulse.schedules SET error = 'no such zone' WHERE id = $1", stuck.id.hex())
+    await store.schedules.retry_stuck()
+    rows = await connection.fetch("SELECT id, error FROM pulse.schedules WHERE reckon")
+    assert [(row["id"].bytes, row["error"]) for row in rows] == [(stuck.id, None)]
+
+
 async def test_pages(store: Store) -> None:
     schedules = [await made(store) for _ in range(5)]
     seen: list[object] = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from datetime import UTC, datetime
 from typing import Final
 
 import asyncpg
@@ -11,12 +12,15 @@ import pytest
 
 from pulse.errors import ConflictError, StatementError, StatementTimeoutError
 from pulse.protocol import HandlerInfo
+from pulse.store.arguments import uuids
 from pulse.store.rows import Ending, EndingKind
+from pulse.store.statements import STATEMENTS
 from pulse.store.store import Store
 from tests.support.store.helpers import NOW, TOPIC, Sql, at, claim, count, fence, forge, holding, job
 from tests.support.waiting import until_blocked
 
 KEY: Final = "doc:42"
+HELD: Final = datetime(9999, 12, 30, tzinfo=UTC)
 TRACE: Final = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
@@ -46,6 +50,23 @@ async def test_ids_come_back_in_the_order_of_the_jobs(store: Store, connection: 
     ids, _ = await store.unique.submit(jobs, now=NOW)
     assert ids == [jobs[0].id, repeated.id, there.id, jobs[3].id, jobs[4].id]
     assert await count(connection) == 5
+
+
+async def test_only_a_job_that_has_not_begun_is_held(connection: Sql) -> None:
+    """Nor one that waits already; and no job that was not named."""
+    new, tried, waits, ended, unnamed = [
+        await forge(connection, status, attempts=attempts, waiting_on=waiting_on)
+        for status, attempts, waiting_on in (
+            ("PENDING", 0, None), ("PENDING", 1, None), ("PENDING", 0, 1), ("CANCELED", 0, None), ("PENDING", 0, None),
+        )
+    ]  # fmt: skip
+    held = await connection.fetch(STATEMENTS["hold_jobs"].sql, uuids([new, tried, waits, ended]), [2] * 4)
+    assert [row["id"] for row in held] == [new]
+    rows = await connection.fetch("SELECT uuid_send(id) AS id, next_run_at, run_after, waiting_on FROM pulse.jobs")
+    found = {row["id"]: tuple(row)[1:] for row in rows}
+    assert found[new] == (HELD, NOW, 2)
+    assert [found[one] for one in (tried, ended, unnamed)] == [(NOW, None, None)] * 3
+    assert found[waits] == (NOW, None, 1)
 
 
 async def test_a_job_that_waits_for_one_whose_key_is_taken(store: Store, connection: Sql) -> None:

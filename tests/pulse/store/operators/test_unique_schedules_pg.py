@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from typing import Any, Final
 
@@ -11,10 +12,12 @@ from pulse.common.ids import uuid7
 from pulse.errors import StatementError, StatementTimeoutError
 from pulse.protocol import HandlerInfo
 from pulse.store.rows import Fired, Firing, Level, NewSchedule, Work, to_us
+from pulse.store.statements import STATEMENTS
 from pulse.store.store import Store
 from pulse_actors.scheduler.catchup import firing_of
 from pulse_actors.shared.recurrence import jittered_us
 from tests.support.store.helpers import NOW, TOPIC, Sql, at, claim, count, dropping, found_of, holding, job, read
+from tests.support.waiting import until_blocked
 
 EVERY_S: Final = 60.0
 KEY: Final = "report:daily"
@@ -121,6 +124,21 @@ async def test_of_two_that_fire_one_occurrence_one_finds_it_moved(store: Store, 
     assert await count(connection) == 1
 
 
+async def test_the_second_of_two_that_fire_at_once_waits_for_the_first(
+    store: Store, connection: Sql, other: Sql
+) -> None:
+    """And finds the cursor moved: what the first has fired does not count as a job in its way."""
+    schedule = await make(store)
+    [due] = await store.schedules.due(10, unique=True, now=NOW)
+    moved = [uuid.UUID(bytes=schedule), NOW, 0, NOW, at(EVERY_S), None, NOW]
+    async with connection.transaction():
+        row = await connection.fetchrow(STATEMENTS["fire_unique"].sql, *moved)
+        second = asyncio.create_task(store.schedules.fire_unique(firing_of(due), now=NOW))
+        await until_blocked(other, by=connection.get_server_pid())
+    assert (found_of(row)["verdict"], await second) == ("fired", None)
+    assert found_of(await store.schedules.get(schedule))["skipped_at"] is None
+
+
 @pytest.mark.parametrize("change", ["revision = revision + 1", "paused = true"])
 async def test_what_was_changed_or_paused_meanwhile_does_not_fire(store: Store, connection: Sql, change: str) -> None:
     await make(store)
@@ -139,6 +157,10 @@ async def test_an_occurrence_that_fired_does_not_fire_again(store: Store, connec
     assert await fire(store, 0) == Fired(schedule, "fired", None, canceled=None)
     assert await count(connection) == 1
     assert await connection.fetchval("SELECT last_job_id = (SELECT id FROM pulse.jobs) FROM pulse.schedules")
+    assert await verdicts(store, 1) == ["fired"]
+    await connection.execute("UPDATE pulse.schedules SET next_run_at = $1", NOW)
+    assert await verdicts(store, 0) == ["fired"]
+    assert await connection.fetchval("SELECT last_run_at FROM pulse.schedules") == at(EVERY_S)  # the newest one
 
 
 async def test_the_rows_of_others_are_theirs(store: Store, connection: Sql) -> None:

@@ -355,6 +355,7 @@ async def test_what_may_run_yet_is_put_off_again(connection: Sql, store: Store) 
     first = (await read(connection, waiting))["next_run_at"]
     await store.epochs.put_off([waiting], 30.0)
     assert (await read(connection, waiting))["next_run_at"] == first > await _in(connection, 50)
+    assert await connection.fetchval("SELECT count(run_after) FROM pulse.jobs") == 0  # of groups and of children alone
     assert await read(connection, done) == before
 
 

@@ -76,13 +76,16 @@ async def _sequence(store: Store, connection: Sql) -> list[bytes]:
     return await _waiting(connection, 10, 9)
 
 
-async def test_what_ran_before_an_epoch_keeps_its_place_in_a_sequence(store: Store, connection: Sql) -> None:
-    """It waits in `run_after`, nothing passes it, and it is the next to start."""
+@pytest.mark.parametrize("held", [True, False])
+async def test_what_ran_before_an_epoch_keeps_its_place_in_a_sequence(
+    store: Store, connection: Sql, held: bool
+) -> None:
+    """It waits in `run_after`, nothing passes it, and it is the next to start; also if no worker says it holds it."""
     first, _ = await _sequence(store, connection)
     assert await _claim(store) == ([first], [])
     await _set(connection, f"locked_by = '{MINE}' WHERE status = 'RUNNING'")
     place = (await _row(connection, first))["next_run_at"]
-    await raised(store, 2, held=Held([MINE], [Fence(first, 1, MINE)], 60.0))
+    await raised(store, 2, held=Held([MINE], [Fence(first, 1, MINE)] if held else [], 60.0))
     row = await _row(connection, first)
     assert (row["status"], row["next_run_at"], row["locked_by"]) == ("PENDING", place, None)
     assert row["wait_s"] > 50

@@ -9,7 +9,9 @@ from typing import Any, Final
 
 import pytest
 
+from pulse.store.arguments import fence_columns
 from pulse.store.rows import Completion, Ending, EndingKind, Fence, Renewal, Running
+from pulse.store.statements import STATEMENTS
 from pulse.store.store import Store
 from tests.support.store.helpers import (
     LEASE_S,
@@ -138,6 +140,24 @@ async def test_complete(store: Store, connection: Sql) -> None:
 
 
 @pytest.mark.usefixtures("own_database")
+async def test_jobs_that_others_wait_for_are_completed_by_the_same_fence(store: Store, connection: Sql) -> None:
+    """And no others by that statement, though they are of the same worker and attempt."""
+    await connection.execute("ALTER TABLE pulse.jobs DROP CONSTRAINT jobs_lease")
+    good, unnamed, newer, elsewhere = [
+        await forge(connection, "RUNNING", is_parent=True, **one)
+        for one in ({}, {}, {"attempts": 2}, {"locked_by": OTHER})
+    ]
+    waiting = await forge(connection, "PENDING", is_parent=True, attempts=1, locked_by=WORKER, lease_until=NOW)
+    named = [good, newer, elsewhere, waiting]
+    assert await store.complete([Completion(*fence(one), None) for one in named]) == {(good, 1)}
+    left = [good, unnamed, newer, elsewhere, waiting]
+    assert [(await read(connection, one))["status"] for one in left] == ["COMPLETED", *["RUNNING"] * 3, "PENDING"]
+    plain = await forge(connection, "RUNNING")
+    of_parents = STATEMENTS["complete_parents"].sql
+    assert await connection.fetchval(of_parents, *fence_columns([fence(plain)]), [], [], None) == 0
+
+
+@pytest.mark.usefixtures("own_database")
 async def test_what_is_not_kept_is_deleted_when_its_report_comes(store: Store, connection: Sql) -> None:
     """Also if the handler has completed the job before; with its history, and nothing else."""
     await connection.execute("ALTER TABLE pulse.jobs DROP CONSTRAINT jobs_ran_by")
@@ -146,14 +166,14 @@ async def test_what_is_not_kept_is_deleted_when_its_report_comes(store: Store, c
     other, older = [
         await forge(connection, "COMPLETED", **(ours | one)) for one in ({"ran_by": OTHER}, {"attempts": 1})
     ]
-    canceled = await forge(connection, "CANCELED", **ours)
+    canceled, parent = [await forge(connection, status, **ours, is_parent=True) for status in ("CANCELED", "COMPLETED")]
     running, stale = await forge(connection, "RUNNING", attempts=2), await forge(connection, "RUNNING", attempts=3)
     for job in (before, other, older):
         await remember(connection, job)
-    done = [Completion(job, 2, WORKER, None) for job in (before, other, older, canceled, running, stale)]
-    assert await store.complete(done, keep=False) == {(before, 2), (running, 2)}
+    done = [Completion(job, 2, WORKER, None) for job in (before, other, older, canceled, parent, running, stale)]
+    assert await store.complete(done, keep=False) == {(before, 2), (parent, 2), (running, 2)}
     left = {row[0].bytes for row in await connection.fetch("SELECT id FROM pulse.jobs")}
-    assert left == {unnamed, other, older, canceled, stale}
+    assert left == {unnamed, other, older, canceled, parent, stale}
     assert {row[0].bytes for row in await connection.fetch("SELECT job_id FROM pulse.attempts")} == {other, older}
 
 

@@ -388,12 +388,24 @@ async def test_retention_keeps_what_a_child_may_read(connection: Sql, store: Sto
     completions = [Completion(one.bytes, 1, WORKER, None) for one in (kept, gone)]
     assert await store.complete(completions, keep=False) == {(one.bytes, 1) for one in (kept, gone)}
     assert await state(connection, kept) == ("COMPLETED", None, False)
+    over = await submit(connection)
+    await submit(connection, over)  # it is canceled
+    await cancel(connection, over)
     await store.forget(bytes(16), 100, 0.0, 0.0)
     assert await connection.fetchval("SELECT count(*) FROM pulse.jobs") == 2
     await cancel(connection, child)
     await store.forget(bytes(16), 100, 0.0, 0.0)
     assert await connection.fetchval("SELECT count(*) FROM pulse.jobs") == 0
     assert await connection.fetchval("SELECT count(*) FROM pulse.dependencies") == 0
+
+
+async def test_what_has_not_ended_settles_nothing(connection: Sql) -> None:
+    await connection.execute("SELECT pulse.set_topic('orders', '{\"publish\": true}')")
+    parent = await submit(connection, topic="orders")
+    child = await submit(connection, parent)
+    await connection.execute("SELECT pulse.settle(ARRAY[$1::uuid])", parent)
+    assert await state(connection, child) == ("PENDING", 1, True)
+    assert await connection.fetchval("SELECT count(*) FROM pulse.outbox") == 0
 
 
 async def test_a_child_that_has_ended_already(connection: Sql) -> None:

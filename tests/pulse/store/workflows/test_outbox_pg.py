@@ -9,7 +9,7 @@ from uuid import UUID
 
 import pytest
 
-from pulse.store.rows import Completion
+from pulse.store.rows import Completion, to_us
 from pulse.store.statements import STATEMENTS
 from pulse.store.store import Store
 from tests.pulse.store.workflows.test_dependencies_pg import ENDS, RUN, End, cancel, complete, fail, retry, submit
@@ -244,6 +244,27 @@ async def test_take_and_forget(store: Store, connection: Sql) -> None:
     assert await store.outbox.forget([(first["job"], first["ended_at"]), (second["job"], second["ended_at"] + 1)]) == 1
     assert await store.outbox.forget([(first["job"], first["ended_at"])]) == 0
     assert {one for one, _, _ in await ends(connection)} == set(jobs[1:])
+
+
+async def test_ends_at_the_same_time_and_of_the_same_job(store: Store, connection: Sql) -> None:
+    """Each is taken by itself, and forgotten by itself."""
+    job, other = await order(connection), await order(connection)
+    for one in (job, other):
+        await cancel(connection, one)
+    await connection.execute("UPDATE pulse.outbox SET ended_at = $1", NOW)
+    await connection.execute(
+        "INSERT INTO pulse.outbox (job_id, ended_at, attempt, status, topic, name)"
+        " SELECT job_id, $1, 1, status, topic, name FROM pulse.outbox WHERE job_id = $2",
+        at(1),
+        job,
+    )
+    taken = [await store.outbox.take(1, 60.0, LARGE, now=at(2)) for _ in range(4)]
+    assert [len(rows) for rows in taken] == [1, 1, 1, 0]
+    found = [(row["job"], row["ended_at"]) for rows in taken for row in rows]
+    now_us = to_us(NOW)
+    assert found == [(job.bytes, now_us), (other.bytes, now_us), (job.bytes, now_us + 1_000_000)]
+    assert await store.outbox.forget(found[:1]) == 1
+    assert [one for one, _, _ in await ends(connection)] == [other, job]
 
 
 async def test_large_results(store: Store, connection: Sql) -> None:
