@@ -28,8 +28,11 @@ def uuids(ids: Sequence[bytes]) -> list[UUID]:
 
 def pair_columns(fences: Sequence[tuple[bytes, int] | Fence | Completion | Ending | Renewal]) -> tuple[str, str]:
     """Ids and attempts as the text of arrays, which takes half as long to write and to parse as real arrays."""
-    ids, attempts = [fence[0].hex() for fence in fences], [str(fence[1]) for fence in fences]
-    return f"{{{','.join(ids)}}}", f"{{{','.join(attempts)}}}"
+    return _text([fence[0].hex() for fence in fences]), _text([str(fence[1]) for fence in fences])
+
+
+def _text(elements: Sequence[str]) -> str:
+    return f"{{{','.join(elements)}}}"
 
 
 def fence_columns(fences: Sequence[Fence | Completion | Ending | Renewal]) -> tuple[str, str, list[str]]:
@@ -96,9 +99,9 @@ def job_columns(jobs: Sequence[SubmittedJob], *, due: bool = False) -> tuple[Seq
 def submit_columns(jobs: Sequence[SubmittedJob], now: datetime | None) -> tuple[object, ...]:
     """The arguments of ``submit_jobs``: name and topic of each kind of job only, and the kind of each job, from 1."""
     numbers: dict[tuple[str, str | None], int] = {}
-    kinds = [numbers.setdefault((job.name, job.topic), len(numbers) + 1) for job in jobs]
+    kinds = [str(numbers.setdefault((job.name, job.topic), len(numbers) + 1)) for job in jobs]
     columns = _columns(jobs, [name for name, _ in numbers], [topic for _, topic in numbers], due=False)
-    return *columns, *label_columns(jobs), now, kinds
+    return *columns, *label_columns(jobs), now, _text(kinds)
 
 
 def _columns(
@@ -106,7 +109,7 @@ def _columns(
 ) -> tuple[Sequence[object], ...]:
     times = () if due else (short([job.run_at for job in jobs]), short([job.delay_s for job in jobs]))
     return (
-        [None if job.id is None else UUID(job.id) for job in jobs],
+        _text(["NULL" if job.id is None else job.id.hex() for job in jobs]),
         names,
         [job.args for job in jobs],
         short(topics),

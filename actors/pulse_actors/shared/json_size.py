@@ -21,8 +21,8 @@ _STRING: Final = re.compile(
 
 def excess(text: str, most_bytes: int) -> int | None:
     """At most how many bytes jsonb makes of *text*, if that is too much; None: *most_bytes* or less."""
-    if len(text) * _GROWTH <= most_bytes:
-        return None  # most are that short
+    if len(text) * _GROWTH <= most_bytes or 5 * len(text) + MOST_DIGITS * _marks(text) <= most_bytes:
+        return None  # most are that short, or have that few numbers with an exponent
     size_bytes = len(text) if text.isascii() else len(text.encode(errors="surrogatepass"))
     if size_bytes <= most_bytes and (2 * size_bytes > most_bytes or _EXPONENT.search(text)):
         bare = _STRING.sub('""', text)
@@ -31,6 +31,11 @@ def excess(text: str, most_bytes: int) -> int | None:
         blanks = sum(bare.count(mark) - bare.count(mark + " ") for mark in ",:")
         size_bytes += blanks + sum(min(one, MOST_DIGITS) for one in exponents)
     return size_bytes if size_bytes > most_bytes else None
+
+
+def _marks(text: str) -> int:
+    """How many numbers with an exponent there may be."""
+    return text.count("e") + text.count("E")
 
 
 def comes_back(text: str | None) -> bool:

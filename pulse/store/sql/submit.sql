@@ -42,7 +42,7 @@ SELECT d.id, k.names[d.kind], d.args::jsonb, coalesce(d.priority, 0), coalesce($
        coalesce(to_timestamp(d.expires_at), coalesce($14, now()) + d.expires_in_s * interval '1 second'), d.traceparent, d.group_key,
        k.topics[d.kind], coalesce(d.max_attempts, k.max_attempts[d.kind]), coalesce(d.timeout_s, k.timeout_s[d.kind]),
        k.is_parent[d.kind]
-FROM unnest($1::uuid[], $15::int[], $3::text[], $5::smallint[], $6::float8[], $7::float8[], $8::int[], $9::float8[],
+FROM unnest($1::text::uuid[], $15::text::int[], $3::text[], $5::smallint[], $6::float8[], $7::float8[], $8::int[], $9::float8[],
             $10::float8[], $11::float8[], $12::text[], $13::text[])
     WITH ORDINALITY AS d(id, kind, args, priority, run_at, delay_s, max_attempts, timeout_s, expires_at, expires_in_s, traceparent,
                          group_key, place)
@@ -58,10 +58,10 @@ SELECT topic, priority, extract(epoch FROM min(next_run_at) FILTER (WHERE next_r
 
 -- name: submit_jobs :many
 -- What:    insert jobs, resolving topic, max_attempts and timeout_s: job, else handler, else topic, else server.   From/to: none -> PENDING
--- Args:    $1 ids uuid[], $2 names text[] (of each kind), $3 args text[], $4 topics text[] (of each kind), $5 priorities smallint[],
+-- Args:    $1 ids text, $2 names text[] (of each kind), $3 args text[], $4 topics text[] (of each kind), $5 priorities smallint[],
 --          $6 run_at float8[] (Unix), $7 delay_s float8[], $8 max_attempts int[], $9 timeout_s float8[], $10 expires_at float8[]
 --          (Unix), $11 expires_in_s float8[], $12 traceparents text[], $13 groups text[] (NULL elements: resolve; from $4 on they may
---          be shorter: NULL), $14 now, $15 kinds int[] (of each job: from 1)
+--          be shorter: NULL), $14 now, $15 kinds text (of each job: from 1)
 -- Guard:   the primary key: an id that exists raises 23505, and nothing of the whole call is inserted. In id order: two
 --          servers that get the same jobs in another order wait for each other, but never in a circle.
 -- Returns: the levels (topic, priority, group) that got work, with the first due time of what is due now (Unix seconds; NULL: nothing
@@ -78,7 +78,7 @@ WITH kinds AS MATERIALIZED (
 
 -- name: submit_again :many
 -- What:    the same for one request some of whose ids may exist already: a submit whose answer was lost.   From/to: none -> PENDING
--- Args:    $1 ids uuid[] to $15 kinds int[], as for submit_jobs.
+-- Args:    $1 ids text to $15 kinds text, as for submit_jobs.
 -- Guard:   ON CONFLICT (id) DO NOTHING; the caller compares what was there (submitted_differently) in the same transaction.
 -- Returns: the levels (topic, priority, group) that got work, as above.
 WITH kinds AS MATERIALIZED (
@@ -95,7 +95,7 @@ WITH kinds AS MATERIALIZED (
 -- name: submit_and_claim :many
 -- What:    insert due jobs for which workers have room, and hand them out: one write and one wait for the disk instead of two, as
 --          by submit_jobs and claim_jobs.   From/to: none -> PENDING, RUNNING
--- Args:    $1 ids uuid[], $2 names text[], $3 args text[], $4 topics text[], $5 priorities smallint[], $6 max_attempts int[],
+-- Args:    $1 ids text, $2 names text[], $3 args text[], $4 topics text[], $5 priorities smallint[], $6 max_attempts int[],
 --          $7 timeout_s float8[], $8 expires_at float8[] (Unix), $9 expires_in_s float8[] (as above), $10 workers text[] (of each
 --          job), $11 topics text[] that they serve, $12 lease_s float8, $13 traceparents text[], $14
 --          groups text[] (of each job, as above), $15 witness uuid, $16 its counter bigint, $17 epoch int, $18 start of the
@@ -132,7 +132,7 @@ FROM (
                coalesce(to_timestamp(d.expires_at), coalesce($20, now()) + d.expires_in_s * interval '1 second') AS expires_at,
                d.worker, d.traceparent, d.group_key,
                -- :include resolved_options
-        FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::smallint[], $6::int[], $7::float8[], $8::float8[], $9::float8[],
+        FROM unnest($1::text::uuid[], $2::text[], $3::text[], $4::text[], $5::smallint[], $6::int[], $7::float8[], $8::float8[], $9::float8[],
                     $10::text[], $13::text[], $14::text[])
             WITH ORDINALITY AS d(id, name, args, topic, priority, max_attempts, timeout_s, expires_at, expires_in_s, worker, traceparent,
                                  group_key, place)
@@ -147,7 +147,7 @@ RETURNING uuid_send(id) AS id, attempts, name, topic, args::text AS args, timeou
 
 -- name: submit_unique :many
 -- What:    insert jobs with unique keys, or find those that have these keys.
--- Args:    $1 ids uuid[] to $14 now as for submit_jobs (but $2 names and $4 topics are of each job), $15 keys text[], $16 until when
+-- Args:    $1 ids text to $14 now as for submit_jobs (but $2 names and $4 topics are of each job), $15 keys text[], $16 until when
 --          text[], $17 on_conflict text[] (NULL elements: end, skip)
 -- Guard:   idx_jobs_unique, in pulse.insert_unique; in the order of keys: two servers that get the same keys in another order wait for
 --          each other, but never in a circle. Of two with the same key in one call the second finds the first.
@@ -161,7 +161,7 @@ FROM (
                + (d.place - 1) * interval '1 microsecond' AS next_run_at,
            coalesce(to_timestamp(d.expires_at), coalesce($14, now()) + d.expires_in_s * interval '1 second') AS expiry,
            o.topic AS own_topic, o.max_attempts AS most_attempts, o.timeout_s AS longest_s
-    FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::smallint[], $6::float8[], $7::float8[], $8::int[], $9::float8[],
+    FROM unnest($1::text::uuid[], $2::text[], $3::text[], $4::text[], $5::smallint[], $6::float8[], $7::float8[], $8::int[], $9::float8[],
                 $10::float8[], $11::float8[], $12::text[], $13::text[], $15::text[], $16::text[], $17::text[])
         WITH ORDINALITY AS d(id, name, args, topic, priority, run_at, delay_s, max_attempts, timeout_s, expires_at, expires_in_s,
                              traceparent, group_key, unique_key, unique_until, on_conflict, place)
@@ -192,12 +192,12 @@ SELECT pulse.add_dependencies($1, $2, $3);
 
 -- name: submitted_differently :many
 -- What:    which of these ids hold another job than the one submitted, or none.
--- Args:    $1 ids uuid[], $2 names text[], $3 args text[], $4 topics text[] (NULL elements: resolve)
+-- Args:    $1 ids text, $2 names text[], $3 args text[], $4 topics text[] (NULL elements: resolve)
 -- Guard:   none: reads.
 -- Returns: ids whose row has another name, topic or args, or is_missing. Other options, such as the group, are not compared, nor are
 --          encrypted args: each encryption of the same args has another text.
 SELECT d.id, j.id IS NULL AS is_missing
-FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[]) AS d(id, name, args, topic)
+FROM unnest($1::text::uuid[], $2::text[], $3::text[], $4::text[]) AS d(id, name, args, topic)
 LEFT JOIN pulse.handlers h ON h.name = d.name
 LEFT JOIN pulse.jobs j ON j.id = d.id
 WHERE j.id IS NULL OR j.name <> d.name OR j.topic <> coalesce(d.topic, h.topic, 'default')
