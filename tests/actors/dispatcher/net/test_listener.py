@@ -1,8 +1,11 @@
-"""Connections that cannot be accepted, for want of descriptors; the chaos run takes them from a real dispatcher."""
+"""Connections that are not accepted; the chaos run takes the descriptors for them from a real dispatcher."""
 
 from __future__ import annotations
 
 import errno
+import socket
+import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -11,6 +14,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from pulse.config import Settings
+from pulse_actors.dispatcher.admission.connection_limits import ConnectionLimits
 from pulse_actors.dispatcher.net.listener import ACCEPT_PAUSE_S, OWN_DESCRIPTORS, Listener, check_descriptors
 from tests.support.checking.descriptors import free_descriptors
 
@@ -58,6 +62,49 @@ async def test_accept_does_not_spin(monkeypatch: pytest.MonkeyPatch) -> None:
         "[Errno 24] Too many open files",
         "[Errno 23] Too many open files in system",
     ] * 2
+
+
+async def is_served(reception: Listener, listening: socket.socket) -> bool:
+    """Whether the next peer is served; else its connection must be closed."""
+    served: list[object] = []
+
+    async def serve(*peer: object) -> None:
+        served.append(peer)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reception, "_serve_peer", serve)
+        async with await anyio.abc.SocketListener.from_socket(listening.dup()) as listener:
+            stream = await listener.accept()
+            await reception._attend_local(stream, 1)
+    if served:
+        await stream.aclose()
+    with pytest.raises(anyio.ClosedResourceError):
+        await stream.receive()
+    return bool(served)
+
+
+async def test_who_is_not_served_here(tmp_path: Path) -> None:
+    """A process that ended before it was accepted, and one of an account that has too many connections."""
+    path = str(tmp_path / "socket")
+    connects = f"import socket; socket.socket(socket.AF_UNIX).connect({path!r})"
+    reception = Listener(cast("Any", SimpleNamespace(host=SimpleNamespace(id="h"), process_watch=None)), Settings())
+    listening, one, other = (socket.socket(socket.AF_UNIX) for _ in range(3))
+    with listening, one, other:
+        listening.bind(path)
+        listening.listen()
+        await anyio.run_process([sys.executable, "-S", "-c", connects])
+        assert not await is_served(reception, listening)
+        one.connect(path)
+        assert await is_served(reception, listening)
+        reception._own_limits = reception._limits = ConnectionLimits(0)
+        other.connect(path)
+        assert not await is_served(reception, listening)
+
+
+def test_without_a_certificate_none_is_read_again() -> None:
+    with capture_logs() as logs:
+        Listener(cast("Any", SimpleNamespace(host=None)), Settings()).reload()
+    assert logs == []
 
 
 def test_some_descriptors_are_no_connections() -> None:

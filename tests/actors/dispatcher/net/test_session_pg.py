@@ -19,7 +19,7 @@ from pulse import protocol
 from pulse.config import Settings
 from pulse.errors import ProtocolError, UnavailableError
 from pulse.protocol import Beat, Capacity, Frame, Hello, JobRef, Result, Role
-from pulse.protocol.roles import EVERYTHING
+from pulse.protocol.roles import EVERYTHING, NOTHING, Rights
 from pulse.security.redaction import Redaction
 from pulse.store.connections.pool import Target
 from pulse.store.operators.transaction import Operator
@@ -168,6 +168,33 @@ async def test_what_had_started_has_started_when_its_worker_comes_back(lobby: Lo
     held = [newer.held[one, 1] for one in (job, apart, waiting)]
     assert newer is not older
     assert [(one.started, one.apart) for one in held] == [(True, False), (True, True), (False, False)]
+
+
+def said(kind: str, **words: Any) -> Frame:
+    return Frame(kind, 1, msgspec.Raw(msgspec.msgpack.encode(words)))
+
+
+@pytest.mark.parametrize(("frame", "rights", "message"), [
+    (said("ping"), EVERYTHING, "the first frame is 'ping'; it must be hello"),
+    (said("hello", protocol=99, role="client"), EVERYTHING, "protocol 99 is not spoken here; 1 is"),
+    (said("hello", protocol=1, role="client"), NOTHING, "hello as client"),
+    (said("hello", protocol=1, role="worker"), EVERYTHING, "a worker's hello needs `worker`, its own name"),
+])  # fmt: skip
+async def test_hellos_that_are_refused(lobby: Lobby, frame: Frame, rights: Rights, message: str) -> None:
+    peer_session, _ = lobby.peer_session()
+    peer_session._entry = LocalPeerAuth(PEER, rights, HOST.id, lambda: None)
+    async with anyio.create_task_group() as tasks:
+        with pytest.raises(ProtocolError, match=message):
+            await peer_session._greet(frame, tasks)
+
+
+async def test_a_request_that_there_is_not(lobby: Lobby) -> None:
+    peer_session, _ = lobby.peer_session()
+    peer_session._connection = connection = PeerConnection(cast("Any", None), 2**20)
+    async with anyio.create_task_group() as tasks:
+        await peer_session._handle(said("fly"), tasks)
+    (answer,) = protocol.FrameReader(2**20).feed(b"".join(connection._out))
+    assert protocol.decode_body(protocol.ErrorBody, answer).message == "there is no request 'fly' for a client"
 
 
 async def test_a_worker_that_has_read_its_backlog_gets_more(lobby: Lobby) -> None:
