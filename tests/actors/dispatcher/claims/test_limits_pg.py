@@ -132,6 +132,32 @@ async def test_plain_jobs_and_groups_share_a_worker(bench: Bench) -> None:
     assert sorted(bench.got(worker)) == sorted(high)
 
 
+async def test_a_claim_that_looks_everywhere_leaves_groups_to_the_next(bench: Bench) -> None:
+    worker = bench.join()
+    plain, of_group = await bench.waiting(), await bench.waiting(group_key="a")
+    bench.claims.signal.wake_level(GroupLevel(TOPIC, "a", 0), due_s=0.0)
+    assert await bench.claims.loop.pass_once()
+    assert (bench.got(worker), bench.named) == ([plain], [])
+    await bench.claim_all()
+    assert bench.got(worker) == [plain, of_group]
+
+
+async def test_what_stands_behind_the_levels_of_a_limit_is_claimed_next(bench: Bench) -> None:
+    """A claim ends its reading at twice as many jobs as seats, of which the limit may let one start."""
+    worker = bench.join(capacity=2, topics=(TOPIC, "other"))
+    await bench.limit(concurrency=1)
+    bench.rest()
+    for priority in range(5, 1, -1):
+        await bench.waiting(priority=priority)
+        bench.claims.signal.wake_level(Level(TOPIC, priority), due_s=0.0)
+    behind = await bench.waiting(topic="other")
+    bench.claims.signal.wake_level(Level("other", 0), due_s=0.0)
+    await bench.claims.loop.pass_once()
+    assert behind not in bench.got(worker)
+    await bench.claim_all()
+    assert bench.got(worker)[1:] == [behind]
+
+
 async def test_no_more_run_than_the_limit_allows_and_each_end_lets_one_start(bench: Bench) -> None:
     worker = bench.join(capacity=10)
     await bench.limit(concurrency=2)
