@@ -14,8 +14,13 @@ import pytest
 from structlog.testing import capture_logs
 
 from pulse.config import Settings
-from pulse_actors.dispatcher.admission.connection_limits import ConnectionLimits
+from pulse.protocol.roles import NOTHING
+from pulse_actors.dispatcher.admission.connection_limits import MOST_BEFORE_HELLO_OF_ALL, ConnectionLimits
+from pulse_actors.dispatcher.net import listener as listening_at
+from pulse_actors.dispatcher.net.connection import PeerConnection
 from pulse_actors.dispatcher.net.listener import ACCEPT_PAUSE_S, OWN_DESCRIPTORS, Listener, check_descriptors
+from pulse_actors.dispatcher.net.peer import LocalPeerAuth, PeerAuth, RemotePeerAuth
+from pulse_actors.shared.identity import Peer
 from tests.support.checking.descriptors import free_descriptors
 
 pytestmark = pytest.mark.anyio
@@ -99,6 +104,40 @@ async def test_who_is_not_served_here(tmp_path: Path) -> None:
         reception._own_limits = reception._limits = ConnectionLimits(0)
         other.connect(path)
         assert not await is_served(reception, listening)
+
+
+def test_who_is_anywhere_closes_no_connection_of_an_account() -> None:
+    reception = Listener(cast("Any", SimpleNamespace(host=None)), Settings())
+    closed: list[str] = []
+    reception._limits.enter("uid 1", lambda: closed.append("uid 1"))
+    for number in range(MOST_BEFORE_HELLO_OF_ALL):
+        reception._remote_limits.enter(f"10.{number >> 8}.{number & 255}.1", lambda: closed.append("anywhere"))
+    assert closed == []
+    reception._remote_limits.enter("10.0.0.1", lambda: None)
+    assert closed == ["anywhere"]
+
+
+@pytest.mark.parametrize("entry", [
+    RemotePeerAuth("10.1.2.3:50000", "10.1.2.3", None, "h", lambda: None),
+    LocalPeerAuth(Peer(1, 0, 0, 7, 1), NOTHING, "h", lambda: None),
+], ids=["remote", "local"])  # fmt: skip
+@pytest.mark.parametrize("is_cut", [True, False])
+async def test_remote_peers_that_were_cut_are_logged(
+    monkeypatch: pytest.MonkeyPatch, entry: PeerAuth, *, is_cut: bool
+) -> None:
+    class Visit:
+        def __init__(self, _services: object, connection: PeerConnection, *_: object, **__: object) -> None:
+            connection.is_cut = is_cut
+
+        async def run(self) -> None:
+            """It is over already."""
+
+    monkeypatch.setattr(listening_at, "PeerSession", Visit)
+    reception = Listener(cast("Any", SimpleNamespace(host=None)), Settings())
+    with capture_logs() as logs:
+        await reception._serve_peer(cast("Any", None), entry, "10.1.2.3", None, 1)
+    expected = [("peer_cut", "10.1.2.3:50000")] if is_cut and isinstance(entry, RemotePeerAuth) else []
+    assert [(line["event"], line["address"]) for line in logs] == expected
 
 
 def test_without_a_certificate_none_is_read_again() -> None:

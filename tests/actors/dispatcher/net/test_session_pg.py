@@ -235,6 +235,20 @@ async def test_nobody_looks_for_who_is_gone(lobby: Lobby, monkeypatch: Patch, ki
             await connection.wait_answered()
 
 
+@pytest.mark.parametrize(("kind", "shown"), [("jobs.get", "***"), ("handler.signal", "secret")])
+async def test_what_is_redacted_is_for_handlers_alone(lobby: Lobby, monkeypatch: Patch, kind: str, shown: str) -> None:
+    async def answer(_context: RequestContext, _body: msgspec.Struct) -> dict[str, object]:
+        return {"args": '{"password":"secret"}'}
+
+    monkeypatch.setitem(cast("dict[str, Any]", REQUESTS), kind, answer)
+    peer_session, line = lobby.peer_session()
+    line.limits = RequestLimits(0.0)
+    peer_session._redaction = Redaction("password")
+    async with anyio.create_task_group() as tasks:
+        await peer_session._ask(Frame(kind, 1, msgspec.Raw()), protocol.ById(bytes(16)), tasks)
+    assert [msgspec.json.decode(body["args"]) for body in line.bodies("ok")] == [{"password": shown}]
+
+
 async def test_of_all_peers_one_long_page_is_worked_out_at_once(lobby: Lobby, monkeypatch: Patch) -> None:
     """Others have their turn in between; a short answer waits for no page."""
     under_way, most = list[str](), list[list[str]]()
