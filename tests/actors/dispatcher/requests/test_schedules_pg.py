@@ -37,7 +37,7 @@ def on(store: Store, connection: Sql, told: list[str]) -> RequestContext:
 
 
 async def made(on: RequestContext) -> dict[str, Any]:
-    return cast("Any", await create_schedule(on, ScheduleCreate("n", every=60.0)))["schedule"]
+    return cast("dict[str, Any]", (await create_schedule(on, ScheduleCreate("n", every=60.0)))["schedule"])
 
 
 async def test_a_change_is_made_once(on: RequestContext, connection: Sql, told: list[str]) -> None:
