@@ -24,7 +24,7 @@ from pulse.store.failures import IN_VAIN
 from pulse.store.rows import NewSchedule
 from pulse.store.store import Store
 from pulse.system.failure_log import FailureLog
-from pulse_actors.pause import REFRESH_S, Pause
+from pulse_actors.pause import LIMITS, REFRESH_S, Pause, _gate_hint
 from pulse_actors.runtime.actor import Actor, Runtime, Turn, TurnResult
 from pulse_actors.runtime.bus import Bus, Hint
 from pulse_actors.scheduler import actor as scheduling
@@ -227,6 +227,13 @@ async def test_what_others_tell_of_work_is_passed_on(store: Store, monkeypatch: 
         TurnResult(REFRESH_S, (passed,)), TurnResult(REFRESH_S, (passed,)),
     ]  # fmt: skip
     assert len(reads) == 5
+
+
+async def test_a_limit_that_changed_is_told_as_policies(store: Store) -> None:
+    actor = await primed(store)
+    await turn(actor)
+    assert (await actor.turn(Turn(10.0, (_gate_hint(LIMITS),)))).hints == (POLICIES,)
+    assert not (await actor.turn(Turn(11.0, (_gate_hint("t"),)))).hints
 
 
 async def test_what_was_told_while_nobody_listened_is_looked_for(store: Store, monkeypatch: Patch) -> None:

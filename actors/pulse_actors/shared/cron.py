@@ -138,8 +138,6 @@ class _Clock:
         """The first occurrence after *unix_s* among wall-clock times after *wall_s*."""
         while (found := self._match(wall_s)) is not None:
             before_s, after_s = self._offsets_s(found)
-            if before_s == after_s:
-                return found - before_s
             if before_s < after_s:
                 return self._change(found - after_s, found - before_s)
             if found - before_s > unix_s:

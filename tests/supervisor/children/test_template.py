@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import msgspec
 import psutil
@@ -69,16 +71,39 @@ def test_an_actor_that_cannot_be_watched(monkeypatch: pytest.MonkeyPatch) -> Non
     assert sleeper.wait(10) == -signal.SIGKILL
 
 
-def test_an_order_without_its_descriptors_is_refused() -> None:
-    """The kernel leaves out those for which there is no room; the template goes on, until it hears the end."""
+@contextlib.contextmanager
+def real_template() -> Iterator[tuple[socket.socket, list[str]]]:
+    """The supervisor's end; and what all that were forked have complained of, when it hears the end."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    with ours, theirs:
+    complaints: list[str] = []
+    with ours:
         options = ("--bus-fd", str(theirs.fileno()), "--parent-pid", str(os.getpid()))
         words = (sys.executable, "-P", "-m", "pulse_actors", "template", *options)
-        process = subprocess.Popen(words, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
-        theirs.close()
+        with theirs:
+            process = subprocess.Popen(
+                words, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+            )
+        with process:
+            yield ours, complaints
+            ours.close()
+            complaints += process.communicate(timeout=10)[1].splitlines()
+        assert process.returncode == 0
+
+
+def test_an_order_without_its_descriptors_is_refused() -> None:
+    """The kernel leaves out those for which there is no room; the template goes on, until it hears the end."""
+    with real_template() as (ours, _):
         for _ in range(2):
             ours.send(b"pause --bus-fd")
             assert int(ours.recv(64)) == -errno.EMFILE
-        ours.close()
-        assert process.wait(10) == 0
+
+
+def test_each_order_makes_one_actor() -> None:
+    """It reads its own words, and the template waits for the next order."""
+    with real_template() as (ours, complaints):
+        for _ in range(2):
+            ours.send(b"nobody")
+            pid, (pidfd,), *_ = socket.recv_fds(ours, 64, 1)
+            os.close(pidfd)
+            assert int(pid) > 0
+    assert len([line for line in complaints if "invalid choice: 'nobody'" in line]) == 2

@@ -145,10 +145,10 @@ async def declare_schedules(on: RequestContext, body: protocol.SchedulesDeclare)
     An existing one keeps its cursor, unless its times were changed. One that the code no longer declares goes on and is
     listed in the answer: a person decides about deleting it.
     """
-    now_us = await on.services.store.reads.now_us()
     keys = [schedule.key for schedule in body.schedules]
     if len({*keys}) < len(keys):
         raise BadRequestError(f"key {max(keys, key=keys.count)!r:.100} is there twice; each key is allowed once")
+    now_us = await on.services.store.reads.now_us()
     wanted: list[tuple[NewSchedule, protocol.ScheduleDeclared]] = []
     for schedule in body.schedules:  # all are valid, or none is changed
         try:

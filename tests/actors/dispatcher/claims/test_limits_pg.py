@@ -18,6 +18,7 @@ from pulse.store.limit_claims import Blocked
 from pulse.store.rows import Claim, Ending, EndingKind, GroupLevel, Level
 from pulse.store.store import Store
 from pulse_actors.dispatcher.claims.group_turns import GroupStart
+from pulse_actors.dispatcher.claims.loop import ClaimLoop
 from pulse_actors.dispatcher.workers.records import RegisteredWorker
 from pulse_actors.dispatcher.writes.report import ReportWriter
 from pulse_actors.dispatcher.writes.report_rows import PendingReport
@@ -45,6 +46,7 @@ class Bench(recovery_kit.Bench):
 
         monkeypatch.setattr(store.limited, "claim", recorded)
         self.turns = self.claims.signal.turns
+        self.loop: ClaimLoop = self.claims.loop
         self.results = ReportWriter(
             store, self.registry, self.claims.signal, self.claims.counters, failures=self.claims.failures
         )
@@ -64,7 +66,7 @@ class Bench(recovery_kit.Bench):
     async def claim_all(self) -> None:
         """Passes until there is nothing more to claim now; the last of them have looked everywhere."""
         for _ in range(20):
-            if not await self.claims.loop.pass_once() and time.monotonic() < self.turns.survey_at_s:
+            if not await self.loop.pass_once() and time.monotonic() < self.turns.survey_at_s:
                 return
         pytest.fail("the claim loop does not come to rest")
 
@@ -132,6 +134,32 @@ async def test_plain_jobs_and_groups_share_a_worker(bench: Bench) -> None:
     assert sorted(bench.got(worker)) == sorted(high)
 
 
+async def test_a_claim_that_looks_everywhere_leaves_groups_to_the_next(bench: Bench) -> None:
+    worker = bench.join()
+    plain, of_group = await bench.waiting(), await bench.waiting(group_key="a")
+    bench.claims.signal.wake_level(GroupLevel(TOPIC, "a", 0), due_s=0.0)
+    assert await bench.loop.pass_once()
+    assert (bench.got(worker), bench.named) == ([plain], [])
+    await bench.claim_all()
+    assert bench.got(worker) == [plain, of_group]
+
+
+async def test_what_stands_behind_the_levels_of_a_limit_is_claimed_next(bench: Bench) -> None:
+    """A claim ends its reading at twice as many jobs as seats, of which the limit may let one start."""
+    worker = bench.join(capacity=2, topics=(TOPIC, "other"))
+    await bench.limit(concurrency=1)
+    bench.rest()
+    for priority in range(5, 1, -1):
+        await bench.waiting(priority=priority)
+        bench.claims.signal.wake_level(Level(TOPIC, priority), due_s=0.0)
+    behind = await bench.waiting(topic="other")
+    bench.claims.signal.wake_level(Level("other", 0), due_s=0.0)
+    await bench.loop.pass_once()
+    assert behind not in bench.got(worker)
+    await bench.claim_all()
+    assert bench.got(worker)[1:] == [behind]
+
+
 async def test_no_more_run_than_the_limit_allows_and_each_end_lets_one_start(bench: Bench) -> None:
     worker = bench.join(capacity=10)
     await bench.limit(concurrency=2)
@@ -188,7 +216,7 @@ async def test_a_token_that_is_due_wakes_the_loop(bench: Bench) -> None:
     assert 0 < bench.claims.loop._pause_s(time.monotonic()) <= 0.1
     bench.turns._open_due(time.monotonic() + 0.2)
     bench.named.clear()
-    await bench.claims.loop.pass_once()
+    await bench.loop.pass_once()
     assert len(bench.named) == 1
 
 
@@ -199,7 +227,7 @@ async def test_a_busy_limit_is_tried_again_at_once(bench: Bench, store: Store) -
     async with store.query.connection() as other, other.transaction():
         await other.execute("SELECT FROM pulse.limits WHERE group_key = '' FOR UPDATE")
         for _ in range(3):
-            await bench.claims.loop.pass_once()
+            await bench.loop.pass_once()
         assert {one.verdict for found in bench.blocked for one in found} == {"busy"}
         assert bench.claims.loop._pause_s(time.monotonic()) <= 0.002
     with pytest.MonkeyPatch.context() as patch:

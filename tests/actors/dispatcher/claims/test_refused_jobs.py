@@ -43,6 +43,12 @@ async def test_without_room_for_all_nothing_is_tried(room: int) -> None:
     assert (refusing.tries, refusing.search.bad) == (0, [])
 
 
+async def test_one_that_is_refused_alone_is_tried_once() -> None:
+    refusing = Refusing(1)
+    await refusing.search.through(SUSPECTS[:1])
+    assert (refusing.tries, refusing.search.bad) == (1, [(SUSPECTS[0], REFUSAL)])
+
+
 async def test_who_got_one_job_looks_no_further_for_another_cause() -> None:
     """Some job is good, whatever becomes of others: single jobs are to blame."""
     refusing = Refusing(2)

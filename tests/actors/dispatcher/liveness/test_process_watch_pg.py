@@ -113,6 +113,15 @@ async def test_who_has_ended_is_no_suspect(at: Floor, living: Process) -> None:
     assert (await at.read(over))["status"] == "RUNNING"
 
 
+async def test_who_is_to_reconnect_was_not_to_end(at: Floor, living: Process) -> None:
+    """The dispatcher is restarted: a worker that dies then has crashed."""
+    worker = at.working(living.pid)
+    job = await at.running(worker)
+    worker.drain(reconnect=True)
+    await dies(at, worker, living)
+    assert (await outcome(at, job))[0] == "crashed"
+
+
 async def test_who_is_buried_is_not_away_any_more(at: Floor, living: Process) -> None:
     worker = at.working(living.pid)
     await at.running(worker)

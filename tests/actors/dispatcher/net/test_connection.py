@@ -60,6 +60,21 @@ async def test_a_backlog_that_was_read_is_told(size: int) -> None:
         connection.close()
 
 
+@pytest.mark.parametrize(
+    "error", [anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream, TimeoutError, OSError]
+)
+async def test_who_is_gone_is_cut(error: type[Exception]) -> None:
+    async def send(_data: bytes) -> None:
+        raise error
+
+    stream = SimpleNamespace(send=send, aclose=Pipe().aclose)
+    connection = PeerConnection(cast("Any", stream), 2**30)
+    connection.send("ok", 1, {})
+    connection.heard_out.set()
+    await connection.write()
+    assert (connection.is_cut, connection.is_over) == (True, True)
+
+
 async def test_after_the_end_nothing_is_queued() -> None:
     connection = PeerConnection(cast("Any", Pipe()), 2**30)
     connection.close()

@@ -19,7 +19,7 @@ from pulse import protocol
 from pulse.config import Settings
 from pulse.errors import ProtocolError, UnavailableError
 from pulse.protocol import Beat, Capacity, Frame, Hello, JobRef, Result, Role
-from pulse.protocol.roles import EVERYTHING
+from pulse.protocol.roles import EVERYTHING, NOTHING, Rights
 from pulse.security.redaction import Redaction
 from pulse.store.connections.pool import Target
 from pulse.store.operators.transaction import Operator
@@ -170,6 +170,33 @@ async def test_what_had_started_has_started_when_its_worker_comes_back(lobby: Lo
     assert [(one.started, one.apart) for one in held] == [(True, False), (True, True), (False, False)]
 
 
+def said(kind: str, **words: Any) -> Frame:
+    return Frame(kind, 1, msgspec.Raw(msgspec.msgpack.encode(words)))
+
+
+@pytest.mark.parametrize(("frame", "rights", "message"), [
+    (said("ping"), EVERYTHING, "the first frame is 'ping'; it must be hello"),
+    (said("hello", protocol=99, role="client"), EVERYTHING, "protocol 99 is not spoken here; 1 is"),
+    (said("hello", protocol=1, role="client"), NOTHING, "hello as client"),
+    (said("hello", protocol=1, role="worker"), EVERYTHING, "a worker's hello needs `worker`, its own name"),
+])  # fmt: skip
+async def test_hellos_that_are_refused(lobby: Lobby, frame: Frame, rights: Rights, message: str) -> None:
+    peer_session, _ = lobby.peer_session()
+    peer_session._entry = LocalPeerAuth(PEER, rights, HOST.id, lambda: None)
+    async with anyio.create_task_group() as tasks:
+        with pytest.raises(ProtocolError, match=message):
+            await peer_session._greet(frame, tasks)
+
+
+async def test_a_request_that_there_is_not(lobby: Lobby) -> None:
+    peer_session, _ = lobby.peer_session()
+    peer_session._connection = connection = PeerConnection(cast("Any", None), 2**20)
+    async with anyio.create_task_group() as tasks:
+        await peer_session._handle(said("fly"), tasks)
+    (answer,) = protocol.FrameReader(2**20).feed(b"".join(connection._out))
+    assert protocol.decode_body(protocol.ErrorBody, answer).message == "there is no request 'fly' for a client"
+
+
 async def test_a_worker_that_has_read_its_backlog_gets_more(lobby: Lobby) -> None:
     peer_session, line = lobby.peer_session()
     frame = Frame("hello", 1, msgspec.Raw(msgspec.msgpack.encode(hello())))
@@ -206,6 +233,20 @@ async def test_nobody_looks_for_who_is_gone(lobby: Lobby, monkeypatch: Patch, ki
         assert asked == [kind] * (2 if is_over and kind == "jobs.cancel" else 1)
         with anyio.fail_after(DEADLINE_S):
             await connection.wait_answered()
+
+
+@pytest.mark.parametrize(("kind", "shown"), [("jobs.get", "***"), ("handler.signal", "secret")])
+async def test_what_is_redacted_is_for_handlers_alone(lobby: Lobby, monkeypatch: Patch, kind: str, shown: str) -> None:
+    async def answer(_context: RequestContext, _body: msgspec.Struct) -> dict[str, object]:
+        return {"args": '{"password":"secret"}'}
+
+    monkeypatch.setitem(cast("dict[str, Any]", REQUESTS), kind, answer)
+    peer_session, line = lobby.peer_session()
+    line.limits = RequestLimits(0.0)
+    peer_session._redaction = Redaction("password")
+    async with anyio.create_task_group() as tasks:
+        await peer_session._ask(Frame(kind, 1, msgspec.Raw()), protocol.ById(bytes(16)), tasks)
+    assert [msgspec.json.decode(body["args"]) for body in line.bodies("ok")] == [{"password": shown}]
 
 
 async def test_of_all_peers_one_long_page_is_worked_out_at_once(lobby: Lobby, monkeypatch: Patch) -> None:

@@ -10,7 +10,15 @@ from typing import Final, TypeAlias
 import pytest
 
 from pulse.errors import BadRequestError, ConflictError, NotFoundError
-from pulse.protocol import ById, JobsChange, JobsFind, JobsWithDependents, WorkerRequest
+from pulse.protocol import (
+    ById,
+    HandlerSignal,
+    JobsChange,
+    JobsFind,
+    JobsParents,
+    JobsWithDependents,
+    WorkerRequest,
+)
 from pulse.protocol.answers import JobInfo, part, read
 from pulse.store.rows import Claim
 from pulse.store.store import Store
@@ -22,6 +30,9 @@ from pulse_actors.dispatcher.requests.jobs import (
     delete_jobs,
     find_jobs,
     get_job,
+    graph_of_job,
+    list_parents,
+    next_signal,
     retry_jobs,
     take_stack,
     why_job,
@@ -135,10 +146,11 @@ async def test_a_job_comes_with_the_name_of_this_host(context: RequestContext, c
     assert read(JobInfo, part(answer, "job")).hosts == {HOST.id: HOST.name}
 
 
-@pytest.mark.parametrize("ask", [get_job, why_job, take_stack])
+@pytest.mark.parametrize("ask", [get_job, why_job, take_stack, graph_of_job, list_parents, next_signal])
 async def test_a_job_that_is_not_there(context: RequestContext, ask: Callable[..., Awaitable[Answer]]) -> None:
+    body = {list_parents: JobsParents(new_id()), next_signal: HandlerSignal(new_id(), "s")}.get(ask, ById(new_id()))
     with pytest.raises(NotFoundError):
-        await ask(context, ById(new_id()))
+        await ask(context, body)
 
 
 async def test_the_stack_of_a_job_that_nobody_holds(context: RequestContext, connection: Sql) -> None:

@@ -228,6 +228,17 @@ async def test_a_statement_that_takes_too_long_is_halved(store: Store, connectio
     assert [(await read(connection, one))["status"] for one in ids] == ["COMPLETED"] * 6
 
 
+async def test_one_row_that_takes_too_long_is_left(store: Store) -> None:
+    row, tries = Completion(bytes(16), 1, WORKER, None), list[int]()
+
+    async def together(some: Sequence[Completion]) -> None:
+        tries.append(len(some))
+        raise StatementTimeoutError
+
+    assert await write_merged(store, [row], together, never) == [UnwrittenRow(row)]
+    assert tries == [1]
+
+
 def refusal(*, is_value: bool = False) -> StatementError:
     return StatementError("no", sqlstate="XX001", statement="complete_jobs", is_value=is_value)
 
