@@ -12,6 +12,7 @@ from click.testing import CliRunner
 
 from pulse.config import load_routes
 from pulse.errors import ConfigError, HandlerError
+from pulse.system import processes
 from pulse.worker import __main__ as program
 from pulse.worker import command
 from pulse.worker.command import worker
@@ -74,7 +75,7 @@ def test_what_a_reloading_pool_is_started_with(monkeypatch: pytest.MonkeyPatch) 
     """The options that were given, but for what belongs to this process alone."""
     started: list[list[str]] = []
     monkeypatch.setattr(command, "configure_logging", lambda *_: None)
-    monkeypatch.setattr(command.procs, "die_with_parent", lambda *_: None)
+    monkeypatch.setattr(processes, "die_with_parent", lambda *_: None)
     monkeypatch.setattr(reload, "run_reloading", lambda app, words: started.append([app, *words]))
     app = "tests.support.apps.worker_app:app"
     given = ["--topic", "a", "--topic", "b", "--no-preload", "--concurrency", "3"]
