@@ -1,4 +1,4 @@
-"""Names: those that ``pulse.testing`` has, that under which a worker finds its app, and those of databases."""
+"""What of ``pulse.testing`` needs no server: its names, those of apps and of databases, and how long it waits."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pulse
 from pulse import testing
 from pulse.errors import ConfigError, HandlerError
 from pulse.testing import server
-from pulse.testing.server import _name_of, running_pulse
+from pulse.testing.server import _name_of, _wait, running_pulse
 
 app: Final = pulse.App()
 
@@ -38,3 +38,8 @@ def test_a_database_that_is_not_for_tests_is_refused(dsn: str, monkeypatch: pyte
         running_pulse(app, dsn=dsn),
     ):
         pass
+
+
+def test_what_never_comes_is_not_waited_for() -> None:
+    looks = iter([False])
+    assert not _wait(lambda: next(looks), timeout_s=-1.0)
