@@ -60,6 +60,14 @@ def test_a_process_that_is_gone() -> None:
         processes.signal_thread(2**22 + 1, 2**22 + 1, 0)
 
 
+def test_how_a_process_ended_that_nobody_has_reaped() -> None:
+    with subprocess.Popen(["sh", "-c", "exit 3"]) as child:
+        pidfd = os.pidfd_open(child.pid)
+        os.waitid(os.P_PIDFD, pidfd, os.WEXITED | os.WNOWAIT)
+        assert processes.exit_status(child.pid, pidfd) == 3 << 8
+        os.close(pidfd)
+
+
 def test_what_a_process_uses() -> None:
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0) as child:
         assert child.stdin is not None

@@ -31,6 +31,7 @@ STEPS: Final[list[list[dict[str, Any]] | int]] = [
     [{"id": ID[10], "after": [ID[10]]}],
     6,
     1,
+    0,  # one that waited for it was canceled before, and stays as it is
 ]  # fmt: skip
 
 

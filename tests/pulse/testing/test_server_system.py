@@ -12,7 +12,6 @@ import psycopg
 import pytest
 
 import pulse
-from pulse.errors import ConfigError
 from pulse.testing import Inline, PulseServer, running_pulse
 from tests.support.apps.kit_app import app, ends, hang, report, slow
 from tests.support.checking.every import every
@@ -233,14 +232,3 @@ def test_it_works_on_a_database_of_the_tests(newest_server: Postgres) -> None:
             pulse.sql.submit(connection, pulse.call(ends, "nothing"))
         server.run_until_idle()
         assert (server.dsn, [job.status for job in server.submitted()]) == (dsn, ["COMPLETED"])
-
-
-@pytest.mark.parametrize(
-    "dsn", ["postgresql:///shop", "postgresql://test@test/shop?user=test", "host=test dbname=shop"]
-)
-def test_a_database_that_is_not_for_tests_is_refused(dsn: str) -> None:
-    with (
-        pytest.raises(ConfigError, match=r'and [^ ]*/shop has no "test" in its name: is it for tests\?$'),
-        running_pulse(app, dsn=dsn),
-    ):
-        pass

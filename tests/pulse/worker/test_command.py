@@ -12,11 +12,12 @@ from click.testing import CliRunner
 
 from pulse.config import load_routes
 from pulse.errors import ConfigError, HandlerError
+from pulse.system import processes
 from pulse.worker import __main__ as program
 from pulse.worker import command
 from pulse.worker.command import worker
 from pulse.worker.options import PoolOptions, PoolTopics
-from pulse.worker.pool import parent
+from pulse.worker.pool import parent, reload
 from pulse.worker.pool.parent import REFUSED
 from pulse.worker.service import REFUSED as HOPELESS
 
@@ -68,6 +69,20 @@ def test_the_config_file_is_read_once(tmp_path: Path, monkeypatch: pytest.Monkey
     assert (done.exit_code, [one.socket for one in started]) == (0, ["/run/mail.sock"])
     assert os.environ.pop("PULSE_CONNECT") == "/run/mail.sock"
     assert os.environ.pop("PULSE_CONFIG") == str(file), "for handlers in another directory"
+
+
+def test_what_a_reloading_pool_is_started_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The options that were given, but for what belongs to this process alone."""
+    started: list[list[str]] = []
+    monkeypatch.setattr(command, "configure_logging", lambda *_: None)
+    monkeypatch.setattr(processes, "die_with_parent", lambda *_: None)
+    monkeypatch.setattr(reload, "run_reloading", lambda app, words: started.append([app, *words]))
+    app = "tests.support.apps.worker_app:app"
+    given = ["--topic", "a", "--topic", "b", "--no-preload", "--concurrency", "3"]
+    done = CliRunner().invoke(worker, [app, "--reload", "--parent-pid", "7", *given])
+    assert (done.exit_code, done.output) == (0, "")
+    words = ["--concurrency", "3", "--no-preload", "--topic", "a", "--topic", "b", "--backend", "asyncio"]
+    assert started == [[app, app, *words]]
 
 
 @pytest.mark.parametrize(("error", "words", "code"), [

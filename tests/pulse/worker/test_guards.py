@@ -1,4 +1,4 @@
-"""Small guards of the worker: of its desk, of its heartbeats and checkpoints, of its parent's watch."""
+"""Small guards of the worker: of its ledger, its log, its heartbeats and checkpoints, its parent's watch."""
 
 from __future__ import annotations
 
@@ -10,13 +10,17 @@ from contextlib import asynccontextmanager
 import anyio
 import pytest
 from anyio.abc import SocketStream
+from structlog.testing import capture_logs
 
 from pulse.app.outcome import RELEASED
 from pulse.client.async_transport import FrameStream
 from pulse.client.discovery import ConnectionLostError
 from pulse.protocol import Frame, decode_any, encode
 from pulse.worker.execution.wakeup import WakeupEvent
+from pulse.worker.handler_process import _log_left_out
+from pulse.worker.options import PoolOptions
 from pulse.worker.pool.proxy_heartbeat import ProxyHeartbeats, Watch, _Line
+from pulse.worker.session.declarations import OtherQueues
 from pulse.worker.session.ledger import Ledger
 from tests.pulse.worker.session.test_ledger import ROOM, app, job, running_of
 
@@ -182,13 +186,13 @@ async def line(minder: ProxyHeartbeats) -> AsyncIterator[Line]:
 async def test_a_server_that_answers_no_pings_is_left() -> None:
     minder = ProxyHeartbeats(lambda _: "S")
     minder.heartbeat_s = 0.02
-    async with line(minder) as at:
-        with anyio.fail_after(10.0):
-            await at.line.run()
+    async with line(minder) as at, anyio.create_task_group() as tasks:
+        tasks.start_soon(at.line.run)
         pings = await at.receive(3)
         assert [(frame.kind, frame.request) for frame in pings] == [("ping", 1), ("ping", 2), ("ping", 3)]
         with pytest.raises(ConnectionLostError, match="the other side closed the connection"):
-            await at.server.receive()
+            await at.receive(1)
+        tasks.cancel_scope.cancel()
 
 
 @pytest.mark.anyio
@@ -223,3 +227,12 @@ async def test_only_who_asks_for_a_stack_gets_one() -> None:
         assert (told.kind, told.request, decode_any(told)) == ("stack", 5, {"stack": "nowhere"})
         assert await at.silent()
         tasks.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize(("left_out", "levels"), [
+    (OtherQueues(), []), (OtherQueues(topics=("a",)), ["info"]), (OtherQueues(without_route=("a",)), ["warning"]),
+])  # fmt: skip
+def test_topics_that_are_left_out_are_logged(left_out: OtherQueues, levels: list[str]) -> None:
+    with capture_logs() as logs:
+        _log_left_out(PoolOptions(app="x:y"), left_out)
+    assert [line["log_level"] for line in logs] == levels

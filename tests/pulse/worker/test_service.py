@@ -17,7 +17,7 @@ from pulse.worker import service
 from pulse.worker.execution import stacks
 from pulse.worker.execution.attempt import Attempt
 from pulse.worker.isolation.manager import Cells, ZygoteProcess
-from pulse.worker.isolation.messages import CellEnded, CellRefused, Forked
+from pulse.worker.isolation.messages import CellEnded, CellRefused, Failed, Forked
 from pulse.worker.options import HostOptions, PoolOptions, PoolTopics
 from pulse.worker.service import Service
 from pulse.worker.status_pipe import NoteWriter
@@ -125,9 +125,46 @@ async def test_the_server_knows_the_capacity(made: Service, monkeypatch: pytest.
         tasks.cancel_scope.cancel()
 
 
+async def test_progress_without_a_connection_waits(made: Service) -> None:
+    attempt = running(made)
+    made.progressed(attempt, "0.5")
+    assert attempt.progress == "0.5"
+
+
+async def test_a_second_reason_to_drain_changes_nothing(made: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    drained: list[float] = []
+
+    async def drain() -> None:
+        drained.append(1.0)
+
+    monkeypatch.setattr(made, "_drain", drain)
+    async with anyio.create_task_group() as tasks:
+        made._group = tasks
+        for _ in range(2):
+            made._start_draining()
+    assert len(drained) == 1
+
+
+async def test_who_runs_apart_is_not_called_here(made: Service) -> None:
+    """Though its handler process has a time limit for it: that begins when its cell has."""
+    attempt = Attempt(Assignment(b"i" * 16, 1, "apart", "t", "{}", 2.5, 30.0), app.handlers["apart"], 0.0)
+    attempt.isolated = True
+    made._cells = wing = Wing()  # type: ignore[assignment]
+    made.start([attempt])
+    assert (wing.started, made._deadlines.next_s()) == ([attempt], None)
+
+
 class Wing:
     def __init__(self) -> None:
         self.endings: list[Outcome] = []
+        self.started: list[Attempt] = []
+        self.failed: list[str] = []
+
+    def start(self, attempt: Attempt) -> None:
+        self.started.append(attempt)
+
+    def cells_failed(self, reason: str) -> None:
+        self.failed.append(reason)
 
     def ended_apart(self, attempt: Attempt, ending: Outcome, used: object) -> None:
         self.endings.append(ending)
@@ -142,6 +179,34 @@ def test_what_is_stopped_between_its_naming_and_its_start(cause: str) -> None:
     attempt.stopped = "canceled" if cause == "stopped" else None
     cells.start(attempt)
     assert wing.endings == [RELEASED]
+
+
+class Dead:
+    """A zygote that cannot load the app."""
+
+    pid = 7
+    said: tuple[object, ...] = (Failed("no module"), None)
+
+    def __init__(self) -> None:
+        self._left = [*self.said]
+
+    async def receive(self) -> object:
+        message = self._left.pop(0)
+        return None if message is None else (message, [])
+
+    def kill(self) -> None:
+        """It is dead."""
+
+    async def wait(self) -> int:
+        return 1
+
+
+async def test_a_zygote_that_dies_before_it_is_ready() -> None:
+    """Those that wait for it fail, with its reason; no job is suspected."""
+    wing = Wing()
+    cells = Cells(wing, None, options(), Log())  # type: ignore[arg-type]  # nothing is run here
+    await cells._live(Dead())  # type: ignore[arg-type]
+    assert wing.failed == ["no module"]
 
 
 class Run:

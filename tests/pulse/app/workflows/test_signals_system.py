@@ -12,7 +12,6 @@ import pytest
 
 import pulse
 from pulse.encryption import FernetCodec
-from pulse.errors import InlineError
 from pulse.testing import Inline, PulseServer
 from pulse.testing.server import running_pulse
 from tests.support.confidential import confidential
@@ -145,18 +144,3 @@ def test_a_batch_gets_none(pulse_server: PulseServer) -> None:
     pulse_server.run_until_idle(timeout_s=WITHIN_S)
     said = "a handler of batches cannot sleep: all jobs of its call would"
     assert [client.get(one).result for one in jobs] == [said] * 2
-
-
-def test_in_memory() -> None:
-    """A job that is run to its end waits only for what was sent."""
-    inline = Inline(app)
-    job = inline.client.submit(polls)
-    assert inline.run_job(job).result == [None] * 4
-    job = inline.client.submit("waits_plain")
-    with pytest.raises(InlineError, match="waits for the signal 'approval', which nobody has sent"):
-        inline.run_job(job)
-    assert inline.job(job).awaited_signal == "approval"
-    assert [inline.client.signal(job, "approval", 1, key="k") for _ in range(2)] == [True, False]
-    inline.cancel(job)
-    with pytest.raises(pulse.ConflictError, match="is CANCELED"):
-        inline.client.signal(job, "approval")

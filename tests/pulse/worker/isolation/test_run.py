@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -403,3 +404,13 @@ def test_messages_survive_any_cut() -> None:
 def test_a_handler_without_limits_is_called_as_it_is() -> None:
     handler = make_handler("n", lambda: None, isolate=True)
     assert limited(handler, -1) is handler
+
+
+def test_more_memory_in_use_than_is_allowed() -> None:
+    """The handler is not called, and no limit is set: nothing could be sent with it."""
+    called: list[int] = []
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    handler = make_handler("n", lambda: called.append(1), isolate=True, max_memory_bytes=2**20)
+    with pytest.raises(MemoryError, match="max_memory_bytes is 1048576: before the handler runs, "):
+        limited(handler, -1).function()
+    assert (called, resource.getrlimit(resource.RLIMIT_AS)) == ([], before)

@@ -1,4 +1,4 @@
-"""Spares that cannot be started."""
+"""Spares that cannot be started, and processes that are dismissed before they are there."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from typing import NoReturn
 import anyio
 import pytest
 
+from pulse.system import processes
 from pulse.worker.options import PoolOptions
+from pulse.worker.pool.child import Child
+from pulse.worker.pool.forks import Forks
 from pulse.worker.pool.spares import Spares
 
 pytestmark = pytest.mark.anyio
@@ -25,11 +28,15 @@ class Log:
     warning = info
 
 
-async def test_a_spare_that_cannot_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(autouse=True)
+def no_more_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     def popen(*_: object, **__: object) -> NoReturn:
         raise BlockingIOError("no more processes")
 
     monkeypatch.setattr(subprocess, "Popen", popen)
+
+
+async def test_a_spare_that_cannot_be_started() -> None:
     log = Log()
     async with anyio.create_task_group() as group:
         spares = Spares(PoolOptions(app="x:y", spares=3, preload=False), group, log)
@@ -41,3 +48,38 @@ async def test_a_spare_that_cannot_be_started(monkeypatch: pytest.MonkeyPatch) -
         await spares.wait_dismissed()
         spares.refill()
     assert log.told == [("spare_died", {"cause": "cannot be started: no more processes"})]
+
+
+async def test_a_process_that_is_forked_while_all_are_dismissed_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    forked = Forked()
+    async with anyio.create_task_group() as group:
+        spares = Spares(PoolOptions(app="x:y", preload=False), group, Log())
+
+        async def take() -> Forked:
+            spares.dismiss()
+            return forked
+
+        monkeypatch.setattr(spares._forks, "take", take)
+        assert await spares.take() is None
+    assert forked.kills == 1
+
+
+class Forked:
+    kills = 0
+
+    def kill_all(self) -> None:
+        self.kills += 1
+
+
+@pytest.mark.parametrize("why", ["off", "dismissed"])
+async def test_no_template_is_started_for_nothing(why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "adopt_orphans", lambda: True)
+    async with anyio.create_task_group() as group:
+        forks = Forks(PoolOptions(app="x:y", preload=why != "off"), group, Log(), own=_own)
+        if why == "dismissed":
+            forks.dismiss()
+        assert await forks.take() is None
+
+
+def _own(child: Child) -> Child:
+    return child
