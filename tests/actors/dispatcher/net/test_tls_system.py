@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, cast
 
-import msgspec
 import psutil
 import pytest
 
@@ -24,12 +23,11 @@ import pulse
 from pulse.client.client import Client
 from pulse.client.discovery import Remote
 from pulse.client.login import Login
-from pulse.config import Settings, load
+from pulse.config import load
 from pulse.errors import ForbiddenError, NobodyAnswersError, UnauthorizedError, UnavailableError
 from pulse.protocol import encode
 from pulse.security.credentials import hash_password
 from pulse_actors.dispatcher.net.listener import REMOTE_HELLO_MAX_FRAME_BYTES
-from pulse_supervisor.preflight import check_edge
 from tests.support.confidential import confidential
 from tests.support.servers.certificates import Authority, Pair
 from tests.support.servers.postgres import Postgres
@@ -378,38 +376,6 @@ class TestMistakes:
         with contextlib.chdir(tmp_path), pytest.raises(pulse.PulseError) as caught:
             load(given)
         assert caught.value.message.startswith(message)
-
-    def test_what_other_machines_reach(self, tmp_path: Path) -> None:
-        where, tls, users = (
-            "0.0.0.0:7420",
-            "without TLS: set tls_cert and tls_key",
-            "nobody has to log in: set auth_users",
-        )
-        for settings, messages in (
-            (Settings(listen=where), [tls, users]),
-            (Settings(listen=where, auth_users="a:b"), [tls]),
-            (Settings(listen=where, tls_cert=Path("/c"), tls_key=Path("/k")), [users]),
-        ):
-            with pytest.raises(pulse.PulseError) as caught:
-                check_edge(settings)
-            lines = caught.value.message.splitlines()
-            assert [message in line for message, line in zip(messages, lines, strict=True)] == [True] * len(messages)
-        check_edge(Settings(listen="0.0.0.0:7420", listen_insecure=True))
-        check_edge(Settings(listen="localhost:7420"))
-        check_edge(Settings(listen="[::1]:7420", auth_users="a:b"))
-        check_edge(Settings(auth_users="a:b"))
-        ca = Authority(tmp_path)
-        served = ca.issue("served", "localhost")
-        behind_tls = Settings(listen=where, tls_cert=served.cert, tls_key=served.key)
-        check_edge(msgspec.structs.replace(behind_tls, auth_users="a:b"))
-        check_edge(msgspec.structs.replace(behind_tls, tls_client_ca=ca.file))
-
-    def test_hashes_without_bcrypt(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setitem(sys.modules, "bcrypt", None)
-        with pytest.raises(pulse.PulseError, match=r"^auth_users has bcrypt entries; this needs bcrypt: pip install "):
-            check_edge(Settings(auth_users=USERS))
-        check_edge(Settings(auth_users="a:b"))
-        check_edge(Settings())
 
     def test_certificates(self, tmp_path: Path) -> None:
         junk = tmp_path / "junk"

@@ -96,3 +96,18 @@ async def test_a_queue_of_this_node_alone_is_not_distributed(empty_dsn: str) -> 
 async def test_the_coordinator_is_one_of_several(node: Session, empty_dsn: str) -> None:
     with pytest.raises(ConfigError, match="names one host"):
         await coordinator_of(Target(empty_dsn, "tests"), {})
+
+
+async def test_a_node_that_the_queue_has_left(dsn: str) -> None:
+    """Connections that were led to it before that was noticed are not used again."""
+    pool = Pool(Target(dsn, "tests"), size=1)
+    pids = list[int]()
+    for _ in range(2):
+        async with pool.connection() as used:
+            used.found_home(time.monotonic())  # type: ignore[attr-defined]
+            pids.append(used.get_server_pid())
+    pool._timelines.moved()
+    async with pool.connection() as used:
+        pids.append(used.get_server_pid())
+    pool.close()
+    assert pids[0] == pids[1] != pids[2]

@@ -344,9 +344,7 @@ async def test_close(pool: Pool, connection: Sql) -> None:
     ({"database": "nowhere", "password": SECRET}, ConfigError, 'database "nowhere" does not exist'),
     ({"host": "/nowhere", "password": SECRET}, UnavailableError, "No such file"),
 ], ids=["password", "user", "database", "socket"])  # fmt: skip
-async def test_who_is_let_in(
-    dsn: str, role: str, change: dict[str, str], error: type[Exception], reason: str
-) -> None:
+async def test_who_is_let_in(dsn: str, role: str, change: dict[str, str], error: type[Exception], reason: str) -> None:
     """A fault of the settings is a ConfigError, an absent server is not; neither shows a password."""
     parts = {
         "user": role, "host": str(socket_of(dsn).parent), "database": dsn.partition("?")[0].rpartition("/")[2],
@@ -384,16 +382,6 @@ async def test_a_full_server(dsn: str, connection: Sql, role: str) -> None:
     assert await pid_of(one) == before
     one.close()
     two.close()
-
-
-async def test_a_node_that_the_queue_has_left(pool: Pool) -> None:
-    """Connections that were led to it before that was noticed are not used again."""
-    async with pool.connection() as used:
-        used.found_home(time.monotonic())  # type: ignore[attr-defined]
-        before = used.get_server_pid()
-    assert await pid_of(pool) == before
-    pool._timelines.moved()
-    assert await pid_of(pool) != before
 
 
 async def test_a_server_that_became_read_only(pool: Pool) -> None:
