@@ -222,14 +222,6 @@ async def test_an_answer_that_cannot_be_read(pool: Pool) -> None:
         assert not caught.value.may_be_done
 
 
-async def test_a_value_that_cannot_be_sent(dsn: str) -> None:
-    """asyncpg's own error is a ValueError, too; it is not about an answer."""
-    opened = await connect(Target(dsn, "test"), {})
-    with pytest.raises(asyncpg.DataError, match="invalid input for query argument"):
-        await opened.fetch("SELECT $1::int", "one")
-    opened.terminate()
-
-
 async def test_away_of_one_statement_alone(pool: Pool) -> None:
     """A server that accepts connections, and always says "away" of the same statement, refuses that statement."""
     sql = "DO $$ BEGIN RAISE EXCEPTION 'no' USING ERRCODE = '57P03'; END $$"
