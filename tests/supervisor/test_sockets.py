@@ -32,6 +32,16 @@ def test_a_name_in_use_is_waited_for_until_its_time_is_over(tmp_path: Path, monk
         _wait_until_free(tmp_path / "pulse.sock")
 
 
+def test_a_directory_in_use_is_waited_for_until_its_time_is_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = iter([False, False, False, True])
+    monkeypatch.setattr(sockets, "_locked", lambda _: next(answers))
+    monkeypatch.setattr(sockets, "_LOCK_WAIT_S", 0.0)
+    with pytest.raises(PathError, match=r"is in use by another pulse-supervisor \(pid unknown\)"):
+        open_sockets(tmp_path)
+
+
 def test_a_socket_whose_name_was_removed(tmp_path: Path) -> None:
     """The name is given back to the same socket, and nothing is left of both names at the end; another's file stays."""
     opened = open_sockets(tmp_path)
