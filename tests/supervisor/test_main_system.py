@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import shutil
 import signal
 import socket
 import subprocess
@@ -14,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from pulse_supervisor.sockets import open_sockets
+from pulse.common.version import VERSION
+from pulse_supervisor import main
 from tests.support.systems.peers import Peer
 from tests.support.systems.supervisor_kit import Rig, four, supervisor
 from tests.support.systems.system import short_directory
@@ -199,10 +199,15 @@ class TestCommand:
         assert done.returncode == 0
         assert "pulse-supervisor --app shop.jobs:app --processes 4" in done.stdout
 
-    def test_version_is_told(self) -> None:
-        done = command("--version")
-        assert done.returncode == 0
-        assert re.fullmatch(r"pulse-supervisor \d+\.\d+\.\d+\S*\n", done.stdout)
+    @pytest.mark.parametrize(("words", "begin"), [
+        (["--version", "--dsn", "nonsense"], f"pulse-supervisor {VERSION}\n"), (["--print-unit", "tmpfiles"], "# "),
+    ], ids=["version", "unit"])  # fmt: skip
+    def test_what_starts_nothing(
+        self, words: list[str], begin: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(main, "run", lambda _: pytest.fail("it starts"))
+        assert main.cli.main(words, standalone_mode=False) == 0
+        assert capsys.readouterr().out.startswith(begin)
 
     @pytest.mark.parametrize("words", [
         ["--nonsense"], ["--processes", "many"], ["--processes", "2"], ["--spares", "2"], ["--log-level", "loud"],
@@ -263,36 +268,3 @@ def close_log(rig: Rig) -> None:
         if b"supervisor_ready" in line:
             break
     rig.process.stderr.close()
-
-
-def test_a_socket_whose_name_was_removed(tmp_path: Path) -> None:
-    """The name is given back to the same socket, and nothing is left of both names at the end; another's file stays."""
-    opened = open_sockets(tmp_path)
-    try:
-        assert opened.put_back() == []
-        opened.client_path.unlink()
-        assert opened.nameless() == [opened.client_path]
-        assert opened.put_back() == [opened.client_path]
-        assert opened.nameless() == []
-        with socket.socket(socket.AF_UNIX) as client:
-            client.connect(str(opened.client_path))
-            opened.client.accept()[0].close()
-        opened.control_path.unlink()
-        opened.control_path.touch()
-        assert opened.put_back() == []
-    finally:
-        opened.close()
-    assert [path.name for path in tmp_path.iterdir()] == ["supervisor.lock"]
-
-
-def test_sockets_whose_directory_was_removed(tmp_path: Path) -> None:
-    """The log names exactly the names that are gone."""
-    directory = tmp_path / "run"
-    directory.mkdir()
-    opened = open_sockets(directory)
-    try:
-        shutil.rmtree(directory)
-        assert opened.put_back() == []
-        assert opened.nameless() == [opened.client_path, opened.control_path]
-    finally:
-        opened.close()

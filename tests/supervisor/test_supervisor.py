@@ -28,6 +28,7 @@ pytestmark = pytest.mark.process
 
 NAME: Final = "pool"
 END_S: Final = 20.0
+AT_ONCE_S: Final = 1.0
 _STAYS: Final = (StopStep(signal.SIGCONT, END_S),)  # until it must end at once
 POOL: Final = ChildSpec(NAME, ChildKind.POOL, ("sleep", "60"), stop=_STAYS)
 
@@ -85,7 +86,7 @@ def test_a_restart_while_it_stops(everything: bool) -> None:
             runner.stop(ShutdownReason(EXIT_STOPPED))
         else:
             runner.feed(NAME, StopAsked())
-        with pytest.raises(ConflictError, match="it cannot be restarted now"):
+        with trio.fail_after(AT_ONCE_S), pytest.raises(ConflictError, match="it cannot be restarted now"):
             await asked._restart(ActorRequest(NAME))
 
     run(scene)

@@ -16,7 +16,7 @@ import asyncpg
 
 from pulse.security.schema_name import DEFAULT, quoted
 from pulse.store.connections.rendering import rendered
-from pulse.store.failures import FAILURES, UnreadableAnswerError
+from pulse.store.failures import UnreadableAnswerError
 from pulse.store.statements import STATEMENTS, name_of
 
 if TYPE_CHECKING:
@@ -90,8 +90,6 @@ class Session(_Connection):
             vars(error)["statement"] = name_of(query)
             raise
         except UNREADABLE as error:
-            if isinstance(error, FAILURES):  # some of asyncpg's are ValueErrors, too
-                raise
             unreadable = UnreadableAnswerError(str(error))
             vars(unreadable)["statement"] = name_of(query)
             raise unreadable from error

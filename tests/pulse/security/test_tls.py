@@ -1,14 +1,23 @@
-"""Why a handshake failed, in words."""
+"""Contexts: what a client believes, which files are refused, and why a handshake failed, in words."""
 
 from __future__ import annotations
 
 import contextlib
 import ssl
+from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+    load_pem_private_key,
+)
 
+from pulse.errors import ConfigError
 from pulse.protocol import encode_error
-from pulse.security.tls import client_context, reason_of
+from pulse.security.tls import client_context, reason_of, server_context
+from tests.support.servers.certificates import Authority
 
 
 @pytest.mark.parametrize(("answer", "told"), [
@@ -31,3 +40,31 @@ def test_a_certificate_that_is_not_accepted_is_told_apart() -> None:
     error = ssl.SSLCertVerificationError()
     error.verify_message = "self-signed certificate"
     assert reason_of(error) == "its certificate is not accepted: self-signed certificate"
+
+
+def test_a_client_verifies_certificate_and_name_with_an_authority_of_its_own(tmp_path: Path) -> None:
+    context = client_context(Authority(tmp_path).file, None, None)
+    assert (context.verify_mode, context.check_hostname) == (ssl.CERT_REQUIRED, True)
+
+
+def test_files_that_no_context_is_made_of(tmp_path: Path) -> None:
+    ca = Authority(tmp_path)
+    one, two = ca.issue("one", "localhost"), ca.issue("two", "localhost")
+    junk, missing, locked = tmp_path / "junk", tmp_path / "none", tmp_path / "locked"
+    junk.write_text("junk")
+    locked.write_bytes(
+        load_pem_private_key(one.key.read_bytes(), None).private_bytes(
+            Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"password")
+        )
+    )
+    for cert, key, clients, message in (
+        (missing, one.key, ca.file, f"{missing} cannot be read: no such file or directory"),
+        (junk, one.key, ca.file, f"certificate {junk} and key {one.key} cannot be used: "),
+        (one.cert, two.key, ca.file, f"certificate {one.cert} and key {two.key} cannot be used: key values"),
+        (one.cert, locked, ca.file, f"the key {locked} has a password: one without is allowed"),
+        (one.cert, one.key, missing, f"{missing} cannot be read: no such file or directory"),
+        (one.cert, one.key, junk, f"tls_client_ca is {junk}: a file with certificates in PEM is allowed"),
+    ):
+        with pytest.raises(ConfigError) as caught:
+            server_context(cert, key, clients)
+        assert caught.value.message.startswith(message)

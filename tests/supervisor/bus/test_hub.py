@@ -7,7 +7,7 @@ import socket
 import pytest
 
 from pulse.protocol import encode
-from pulse.protocol.bus import HintEvent
+from pulse.protocol.bus import MAX_HINT_BYTES, HintEvent
 from pulse_supervisor.bus.hub import Hub
 from pulse_supervisor.bus.link import BusLink
 from pulse_supervisor.children.events import BusBroken, Event, HelloReceived, ReadyReceived
@@ -55,3 +55,39 @@ def test_a_pong_that_answers_no_ping() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         assert not BusLink("pause", 7, ours).takes_pong(1)
+
+
+@pytest.mark.parametrize("anyio_backend", ["trio"])
+@pytest.mark.anyio
+async def test_a_hint_that_is_too_large_is_dropped() -> None:
+    told: list[tuple[str, object]] = []
+    hub = Hub(lambda *_: None, dict, lambda event, **fields: told.append((event, fields["reason"])))
+    ours, theirs = socket.socketpair()
+    link = BusLink("pause", 7, ours)
+    hub.attach(link)
+    with theirs:
+        data = b"x" * MAX_HINT_BYTES
+        body = {"to": "dispatcher", "event": HintEvent.RELOAD.value, "data": {"a": data}}
+        theirs.sendall(hello("pause", 7) + encode("hint", None, body))
+    hub.hang_up(link)
+    ((event, reason),) = told
+    assert event == "hint_dropped"
+    assert str(reason).endswith(f"at most {MAX_HINT_BYTES} are passed on")
+
+
+@pytest.mark.parametrize("anyio_backend", ["trio"])
+@pytest.mark.anyio
+async def test_what_may_be_dropped_waits_behind_nothing() -> None:
+    """Not behind what the socket does not take now, nor for a socket that is closed."""
+    ours, theirs = socket.socketpair()
+    link = BusLink("pause", 7, ours)
+    with theirs:
+        assert link.try_send_nowait(READY)
+        link.send_nowait("ok", 1, {"a": b"x" * 10_000_000})
+        assert not link.try_send_nowait(READY)
+        link.close()
+    other, theirs = socket.socketpair()
+    link = BusLink("pause", 7, other)
+    with theirs:
+        link.close()
+        assert not link.try_send_nowait(READY)

@@ -9,7 +9,11 @@ import signal
 import socket
 import subprocess
 import sys
+<<<<<<< HEAD
 from collections.abc import Iterator
+=======
+from functools import partial
+>>>>>>> wt/store
 
 import msgspec
 import psutil
@@ -51,6 +55,14 @@ def test_one_that_dies_costs_no_actor(program: str, monkeypatch: pytest.MonkeyPa
     assert [(one["event"], one["name"]) for one in logged] == [("actor_template_died", "pause")] * 2
 
 
+def _answering(
+    number: int, _words: object, fds: list[int], env: dict[str, str], bus: socket.socket | None
+) -> ChildProcess:
+    """A template whose answer is *number*."""
+    program = f"import socket, sys; s = socket.socket(fileno=int(sys.argv[1])); s.recv(99); s.send(b'{number}')"
+    return start([sys.executable, "-c", program, str(fds[0])], fds, env, bus)
+
+
 def test_an_actor_that_cannot_be_watched(monkeypatch: pytest.MonkeyPatch) -> None:
     """No descriptor is left for its pidfd: it is killed, and that is a shortage, which passes."""
     sleeper = subprocess.Popen(["sleep", "60"])
@@ -61,19 +73,44 @@ def test_an_actor_that_cannot_be_watched(monkeypatch: pytest.MonkeyPatch) -> Non
             await link.fork("pause", {})
         await link.end()
 
-    program = f"import socket, sys; s = socket.socket(fileno=int(sys.argv[1])); s.recv(99); s.send(b'{sleeper.pid}')"
-    monkeypatch.setattr(
-        template,
-        "start",
-        lambda _words, fds, env, bus: start([sys.executable, "-c", program, str(fds[0])], fds, env, bus),
-    )
+    monkeypatch.setattr(template, "start", partial(_answering, sleeper.pid))
     trio.run(main)
     assert sleeper.wait(10) == -signal.SIGKILL
 
 
+<<<<<<< HEAD
 @contextlib.contextmanager
 def real_template() -> Iterator[tuple[socket.socket, list[str]]]:
     """The supervisor's end; and what all that were forked have complained of, when it hears the end."""
+=======
+def test_no_actor_is_started_after_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    def too_late() -> TemplateLink:
+        pytest.fail("another template is made")
+
+    async def main() -> None:
+        made = ActorTemplate(structlog.get_logger())
+        await made.end()
+        with pytest.raises(OSError, match="no actor is started any more"):
+            await made.spawn(actor("pause"), {})
+
+    monkeypatch.setattr(template, "TemplateLink", too_late)
+    trio.run(main)
+
+
+def test_an_actor_that_cannot_be_forked(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        link = TemplateLink()
+        with pytest.raises(OSError, match=os.strerror(errno.EAGAIN)):
+            await link.fork("pause", {})
+        await link.end()
+
+    monkeypatch.setattr(template, "start", partial(_answering, -errno.EAGAIN))
+    trio.run(main)
+
+
+def test_an_order_without_its_descriptors_is_refused() -> None:
+    """The kernel leaves out those for which there is no room; the template goes on, until it hears the end."""
+>>>>>>> wt/store
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     complaints: list[str] = []
     with ours:

@@ -37,11 +37,12 @@ if TYPE_CHECKING:
 GIVEN_DSN: Final = "PULSE_TEST_DSN"  # a server to use instead of starting any: its super-user's DSN
 GIVEN_TEMPLATE: Final = "PULSE_TEST_TEMPLATE"  # a database with the schema there, to copy instead of installing it
 PASSWORD_ROLE: Final = "with_password"  # logs in by password; others need none at the socket
+PASSWORD_ROLES: Final = "with_passwords"  # so do its members: roles are of the server, and tests run side by side
 _PREFIX: Final = "pulse-tests-"
 _MEMORY: Final = Path("/dev/shm")
 _ROOM_BYTES: Final = 2 * 1024**3
 _VERSION: Final = re.compile(r"\(PostgreSQL\) (\d+)")
-_HBA: Final = f"local all {PASSWORD_ROLE} scram-sha-256\nlocal all all trust\n"
+_HBA: Final = f"local all {PASSWORD_ROLE},+{PASSWORD_ROLES} scram-sha-256\nlocal all all trust\n"
 END_SESSIONS: Final = """
     SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
     WHERE datname = coalesce($1, current_database()) AND pid <> ALL ($2::int[] || pg_backend_pid())

@@ -8,7 +8,8 @@ from typing import Any, Final
 
 import pytest
 
-from pulse.store.admin.doctor import QUEUE_CHECKS, look
+from pulse.store.admin.doctor import QUEUE_CHECKS, clusters_of, look
+from pulse.store.connections.pool import Target
 from tests.support.admin.doctor_kit import WITHIN_S, Patient, until_true
 from tests.support.admin.roles_kit import CALLS, MAY, SETS
 from tests.support.servers.postgres import Postgres
@@ -349,6 +350,11 @@ async def test_a_question_about_citus_that_gets_no_answer(patient: Patient) -> N
         await holder.execute("ALTER ROLE CURRENT_USER RESET citus.version")
     assert "another session locks" in seen.failed["distributed"]
     assert {"clusters", "indexes", *QUEUE_CHECKS} <= set(seen.rows)
+
+
+async def test_clusters_are_compared_where_there_are_several_hosts(patient: Patient) -> None:
+    twice = re.sub(r"host=([^&]*)", r"host=\1,\1", patient.dsn)
+    assert [len(await clusters_of(Target(dsn, "tests"))) for dsn in (patient.dsn, twice)] == [0, 2]
 
 
 async def test_a_role_that_may_ask_nothing(patient: Patient) -> None:

@@ -104,6 +104,17 @@ async def test_who_has_refused_is_asked_again(silent: int) -> None:
     assert time.monotonic() - began_s < PROMPT_S
 
 
+async def test_what_is_no_failure_of_a_host_ends_all() -> None:
+    class Stop(BaseException):
+        pass
+
+    async def stopped() -> int:
+        raise Stop
+
+    with pytest.raises(Stop):
+        await first_of([stopped], lambda _: None)
+
+
 async def test_what_comes_too_late_is_dropped() -> None:
     """Both hosts answer at the same moment."""
     asked, may_answer, dropped = list[int](), asyncio.Event(), list[int]()

@@ -7,7 +7,9 @@ import contextlib
 import time
 from collections.abc import AsyncIterator
 from typing import Final
+from urllib.parse import urlsplit
 
+import asyncpg
 import pytest
 from anyio.lowlevel import checkpoint
 
@@ -17,7 +19,7 @@ from pulse.store.connections.pool import BEAT_SETTINGS, HOT_SETTINGS, SERVER_SET
 from pulse.store.failures import STUBBORN
 from pulse.store.store import Store
 from tests.support.confidential import confidential
-from tests.support.servers.postgres import PASSWORD_ROLE
+from tests.support.servers.postgres import PASSWORD_ROLES
 from tests.support.servers.proxy import Proxy, socket_of, through
 from tests.support.store.helpers import Patch, Sql
 from tests.support.waiting import until_async
@@ -52,6 +54,17 @@ async def distant(dsn: str, proxy: Proxy) -> AsyncIterator[Pool]:
     yield made
     made.close()
     await checkpoint()
+
+
+@pytest.fixture
+async def role(dsn: str, connection: Sql) -> AsyncIterator[str]:
+    """A role of this database's tests alone, which logs in by SECRET."""
+    name = f"{PASSWORD_ROLES}_of_{urlsplit(dsn).path[1:]}"
+    with contextlib.suppress(asyncpg.DuplicateObjectError, asyncpg.UniqueViolationError):
+        await connection.execute(f"CREATE ROLE {PASSWORD_ROLES}")
+    await connection.execute(f"CREATE ROLE {name} LOGIN PASSWORD '{SECRET}' IN ROLE {PASSWORD_ROLES}")
+    yield name
+    await connection.execute(f"DROP ROLE {name}")
 
 
 async def pid_of(pool: Pool) -> int:
@@ -98,6 +111,14 @@ async def test_a_silent_server_at_connect(distant: Pool, proxy: Proxy) -> None:
     assert time.monotonic() - began_s < PROMPT_S
     proxy.restore()
     assert await pid_of(distant)
+
+
+async def test_a_refusal_is_not_asked_for_twice(dsn: str, proxy: Proxy) -> None:
+    """Nor are settings left for SQL to set: only a pooler is asked again, without those that it refuses."""
+    wrong = Target(through(dsn, proxy.port), "wrong")
+    with pytest.raises(UnavailableError, match="unrecognized configuration parameter"):
+        await connect(wrong, {"nonsense": "on"}, owns_session=True)
+    assert proxy.connections == 1
 
 
 async def test_connecting_has_a_deadline_of_its_own(dsn: str, proxy: Proxy, monkeypatch: Patch) -> None:
@@ -310,18 +331,15 @@ async def test_close(pool: Pool, connection: Sql) -> None:
 
 
 @pytest.mark.parametrize(("change", "error", "reason"), [
-    ({"user": PASSWORD_ROLE, "password": f"{SECRET}-not"}, ConfigError, "password authentication failed"),
+    ({"password": f"{SECRET}-not"}, ConfigError, "password authentication failed"),
     ({"user": "nobody", "password": SECRET}, ConfigError, 'role "nobody" does not exist'),
     ({"database": "nowhere", "password": SECRET}, ConfigError, 'database "nowhere" does not exist'),
     ({"host": "/nowhere", "password": SECRET}, UnavailableError, "No such file"),
 ], ids=["password", "user", "database", "socket"])  # fmt: skip
-async def test_who_is_let_in(
-    dsn: str, connection: Sql, change: dict[str, str], error: type[Exception], reason: str
-) -> None:
+async def test_who_is_let_in(dsn: str, role: str, change: dict[str, str], error: type[Exception], reason: str) -> None:
     """A fault of the settings is a ConfigError, an absent server is not; neither shows a password."""
-    await _make_role(connection)
     parts = {
-        "user": "pulse", "host": str(socket_of(dsn).parent), "database": dsn.partition("?")[0].rpartition("/")[2],
+        "user": role, "host": str(socket_of(dsn).parent), "database": dsn.partition("?")[0].rpartition("/")[2],
         **change,
     }  # fmt: skip
     bad = f"postgresql:///{parts['database']}?host={parts['host']}&user={parts['user']}&password={parts['password']}"
@@ -345,11 +363,10 @@ async def test_where_nobody_is(bad: str, error: type[Exception]) -> None:
     assert "u:***@" in str(caught.value)
 
 
-async def test_a_full_server(dsn: str, connection: Sql) -> None:
+async def test_a_full_server(dsn: str, connection: Sql, role: str) -> None:
     """A server without room for one more session is away for now; existing sessions go on."""
-    await _make_role(connection)
-    await connection.execute(f"ALTER ROLE {PASSWORD_ROLE} CONNECTION LIMIT 1")
-    mine = f"{dsn}&user={PASSWORD_ROLE}&password={SECRET}".replace("&user=pulse", "")
+    await connection.execute(f"ALTER ROLE {role} CONNECTION LIMIT 1")
+    mine = f"{dsn}&user={role}&password={SECRET}".replace("&user=pulse", "")
     one, two = Pool(Target(mine, "one"), size=1), Pool(Target(mine, "two"), size=1)
     before = await pid_of(one)
     with pytest.raises(UnavailableError, match="too many connections"):
@@ -357,7 +374,6 @@ async def test_a_full_server(dsn: str, connection: Sql) -> None:
     assert await pid_of(one) == before
     one.close()
     two.close()
-    await connection.execute(f"ALTER ROLE {PASSWORD_ROLE} CONNECTION LIMIT -1")
 
 
 async def test_a_server_that_became_read_only(pool: Pool) -> None:
@@ -400,26 +416,20 @@ async def test_a_name_for_each_connection(dsn: str) -> None:
 
 
 @pytest.mark.parametrize("is_proved", [False, True])
-async def test_settings_that_were_right_once(dsn: str, connection: Sql, is_proved: bool) -> None:
+async def test_settings_that_were_right_once(dsn: str, connection: Sql, role: str, is_proved: bool) -> None:
     """A refusal after an earlier success means away; without one, a wrong setting."""
-    await _make_role(connection)
-    pool = Pool(Target(f"{dsn}&user={PASSWORD_ROLE}&password={SECRET}".replace("&user=pulse", ""), "rotated"), size=1)
+    pool = Pool(Target(f"{dsn}&user={role}&password={SECRET}".replace("&user=pulse", ""), "rotated"), size=1)
     if is_proved:
         with pytest.raises(KeyError):
             async with pool.connection():
                 raise KeyError  # so that the next use needs a new connection
-    await connection.execute(f"ALTER ROLE {PASSWORD_ROLE} PASSWORD '{SECRET}-new'")
+    await connection.execute(f"ALTER ROLE {role} PASSWORD '{SECRET}-new'")
     with pytest.raises(UnavailableError if is_proved else ConfigError, match="password authentication") as caught:
         await pool.open()
     assert SECRET not in str(caught.value)
-    await connection.execute(f"ALTER ROLE {PASSWORD_ROLE} PASSWORD '{SECRET}'")
+    await connection.execute(f"ALTER ROLE {role} PASSWORD '{SECRET}'")
     await pool.open()
     pool.close()
-
-
-async def _make_role(connection: Sql) -> None:
-    if not await connection.fetchval("SELECT true FROM pg_roles WHERE rolname = $1", PASSWORD_ROLE):
-        await connection.execute(f"CREATE ROLE {PASSWORD_ROLE} LOGIN PASSWORD '{SECRET}'")
 
 
 async def test_statements_stay_prepared(dsn: str) -> None:

@@ -69,6 +69,11 @@ def test_a_pooler_is_told_at_start(empty: str, mode: str, database: str, ignored
     assert "installed" in run(["migrate", "--dsn", empty], environment()).out
 
 
+async def test_a_pooler_that_drops_settings_is_refused(empty: str) -> None:
+    with bouncer(empty, "session", ignored=IGNORED) as dsn, pytest.raises(PoolerError, match="drops the settings of a"):
+        await refuse_pooler(Target(dsn, "test"))
+
+
 async def test_those_who_look_at_the_same_time_see_it(empty: str) -> None:
     """Actors start together: where one borrows a session in between, another one's look finds nothing."""
     mode, database, ignored, what = POOLERS[3]

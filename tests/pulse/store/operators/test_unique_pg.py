@@ -10,7 +10,7 @@ from typing import Final
 import asyncpg
 import pytest
 
-from pulse.errors import ConflictError, StatementError, StatementTimeoutError
+from pulse.errors import ConflictError, NotFoundError, StatementError, StatementTimeoutError
 from pulse.protocol import HandlerInfo
 from pulse.store.arguments import uuids
 from pulse.store.rows import Ending, EndingKind
@@ -82,6 +82,12 @@ async def test_a_job_that_waits_for_one_whose_key_is_taken(store: Store, connect
     assert [(row["parent_id"].bytes, row["child_id"].bytes, row["waiting_on"]) for row in rows] == [
         (holder.id, child.id, 1)
     ]
+
+
+async def test_a_job_that_waits_for_one_that_is_not_there(store: Store, connection: Sql) -> None:
+    with pytest.raises(NotFoundError, match="and there is no such job"):
+        await store.unique.submit([job(after=[bytes(16)])], now=NOW)
+    assert await count(connection) == 0
 
 
 async def test_levels_to_wake(store: Store) -> None:

@@ -8,6 +8,7 @@ import uuid
 from typing import Any, Final
 
 import pytest
+from asyncpg.pgproto.pgproto import UUID
 
 from pulse.errors import StatementTimeoutError, UnavailableError
 from pulse.store.connections.pool import Target
@@ -40,6 +41,10 @@ STOP_WAITING: Final = """
     SELECT pg_cancel_backend(pid) FROM pg_stat_activity
     WHERE datname = current_database() AND pg_blocking_pids(pid) <> '{}'
 """
+
+
+async def test_a_job_that_goes_after_it_could_not_be_read(connection: Sql) -> None:
+    assert await reads._legible(connection, UUID(bytes(16))) is None
 
 
 async def test_one_job(store: Store, connection: Sql) -> None:

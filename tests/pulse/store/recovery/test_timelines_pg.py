@@ -60,6 +60,18 @@ async def test_a_server_on_an_older_timeline(pools: Pools, connection: Sql) -> N
     assert timelines.refused is not None
 
 
+async def test_a_standby_takes_no_writes(connection: Sql) -> None:
+    """It may have become one after the driver has looked."""
+    await connection.execute("""
+        CREATE FUNCTION public.pg_is_in_recovery() RETURNS bool RETURN true; SET search_path = public, pg_catalog""")
+    try:
+        with pytest.raises(UnavailableError, match="the database here is a standby: it takes no writes"):
+            await Timelines().admit(connection, "here", writable=True)
+        assert (await Timelines().admit(connection, "here")).timeline is None
+    finally:
+        await connection.execute("RESET search_path; DROP FUNCTION public.pg_is_in_recovery()")
+
+
 async def test_what_another_process_has_seen(pools: Pools, connection: Sql, tmp_path: Path) -> None:
     """The state directory has it, read at each new connection; not of a promoted copy that it uses elsewhere."""
     timelines = Store(Target(pools.dsn, "t")).timelines

@@ -231,7 +231,7 @@ async def test_a_step_that_holds_a_table_for_long_is_ended(
     installed: Sql, other: Sql, monkeypatch: Patch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(runner, "PATIENCE_S", 0.1)
-    make_upgrades(monkeypatch, tmp_path, ADD.replace("ALTER", "SELECT pg_sleep(60); ALTER"))
+    make_upgrades(monkeypatch, tmp_path, ADD.replace("ALTER", "SELECT pg_sleep(2); ALTER"))
     with pytest.raises(UnavailableError, match="statement timeout"):
         await upgraded(installed)
     async with asyncio.timeout(FREE_S):
