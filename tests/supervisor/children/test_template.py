@@ -9,11 +9,8 @@ import signal
 import socket
 import subprocess
 import sys
-<<<<<<< HEAD
 from collections.abc import Iterator
-=======
 from functools import partial
->>>>>>> wt/store
 
 import msgspec
 import psutil
@@ -78,11 +75,6 @@ def test_an_actor_that_cannot_be_watched(monkeypatch: pytest.MonkeyPatch) -> Non
     assert sleeper.wait(10) == -signal.SIGKILL
 
 
-<<<<<<< HEAD
-@contextlib.contextmanager
-def real_template() -> Iterator[tuple[socket.socket, list[str]]]:
-    """The supervisor's end; and what all that were forked have complained of, when it hears the end."""
-=======
 def test_no_actor_is_started_after_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     def too_late() -> TemplateLink:
         pytest.fail("another template is made")
@@ -108,9 +100,9 @@ def test_an_actor_that_cannot_be_forked(monkeypatch: pytest.MonkeyPatch) -> None
     trio.run(main)
 
 
-def test_an_order_without_its_descriptors_is_refused() -> None:
-    """The kernel leaves out those for which there is no room; the template goes on, until it hears the end."""
->>>>>>> wt/store
+@contextlib.contextmanager
+def real_template() -> Iterator[tuple[socket.socket, list[str]]]:
+    """The supervisor's end; and what all that were forked have complained of, when it hears the end."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     complaints: list[str] = []
     with ours:
