@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -134,7 +134,7 @@ async def test_what_cannot_be_claimed_keeps_nobody_back(store: Store, connection
 
 @pytest.mark.parametrize("columns", [{"group_key": "g", "next_run_at": at(-30)}, {"next_run_at": at(1)}])
 async def test_what_is_not_for_this_claim_keeps_nobody_back(
-    store: Store, connection: Sql, columns: Mapping[str, object]
+    store: Store, connection: Sql, columns: Mapping[str, Any]
 ) -> None:
     """Jobs of groups, and those that are not due, do not use up the batch."""
     for _ in range(2):
