@@ -237,6 +237,8 @@ async def test_no_priority_is_the_default(connection: Sql) -> None:
     ),
     ([{"name": "n", "delay_s": 1, "run_at": "2030-1-1"}], "run_at and delay_s are both given; one of them is allowed"),
     ([{"name": "n", "delay_s": -1}], "delay_s is -1; seconds from 0 to 1e9 are allowed"),
+    ([{"name": "n", "expires_in_s": 0}], "expires_in_s is 0; seconds above 0, at most 1e9, are allowed"),
+    ([{"name": "n", "expires_in_s": 2e9}], "expires_in_s is 2000000000; seconds above 0, at most 1e9, are allowed"),
     ([{"name": "n", "delay_s": 1}, {"name": "n", "delay_s": -1}], "delay_s is -1; seconds from 0 to 1e9 are allowed"),
     (
         [{"name": "n", "traceparent": TRACE}, {"name": "n", "traceparent": "00"}],

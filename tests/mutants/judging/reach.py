@@ -74,8 +74,8 @@ def _watch_statements() -> set[str]:
 
     def watched(method: Any) -> Any:
         def call(self: Any, query: str, *words: Any, **options: Any) -> Any:
-            if query in names:
-                sent.add(names[query])
+            prepared = query.partition("PREPARE ")[2].partition(" AS ")[2]
+            sent.update(names[text] for text in (query, prepared) if text in names)
             if query != EMPTY:
                 sent.update(judges.parts_of(query))
             return method(self, query, *words, **options)

@@ -17,6 +17,7 @@ from anyio.lowlevel import checkpoint
 from pulse.common.ids import uuid7
 from pulse.errors import ConfigError, PulseError, UnavailableError
 from pulse.ops.doctor.finding import State
+from pulse.store.admin.schema import ensure_schema
 from pulse.store.connections.pool import Target, connect
 from pulse.store.rows import Level
 from pulse.store.store import WORK_CHANNEL, Store
@@ -269,13 +270,15 @@ def small_server() -> Iterator[Postgres]:
 
 @pytest.fixture
 def database(small_server: Postgres) -> Iterator[str]:
-    with small_server.database() as made:
+    with small_server.database(installed=False) as made:
         yield made
 
 
 @pytest.fixture
 async def sql(database: str) -> AsyncIterator[Sql]:
+    """The schema is installed here: a copy would have it as it was when the server was first used."""
     made = await asyncpg.connect(database)
+    await ensure_schema(made)
     yield made
     await made.close(timeout=5)
 

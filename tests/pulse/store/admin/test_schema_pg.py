@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 
 import asyncpg
@@ -12,13 +13,14 @@ from pulse.errors import SchemaError, UnavailableError
 from pulse.store.admin import schema
 from pulse.store.admin.schema import RELEASES, SCHEMA_VERSION, ensure_schema
 from pulse.store.connections.pool import Target
+from pulse.store.connections.session import begin_migration
 from pulse.store.statements import STATEMENTS
 from pulse.store.store import Store
 from tests.support.admin.checks import CHECKS, Check, Columns, insert_of
 from tests.support.admin.indexes import INDEXES
 from tests.support.servers import postgres
 from tests.support.servers.postgres import Postgres
-from tests.support.store.helpers import Patch, Sql, new_id
+from tests.support.store.helpers import Patch, Sql, forge, new_id
 from tests.support.waiting import until_blocked
 
 
@@ -90,6 +92,23 @@ async def test_no_index_holds_what_a_heartbeat_writes(connection: Sql) -> None:
     found = [row["text"] for row in await connection.fetch(sql)]
     assert len(found) == 12
     assert [text for text in found if "lease_until" in text or "progress" in text] == []
+
+
+async def test_a_plain_job_is_deleted_without_a_trigger(connection: Sql) -> None:
+    """Retention deletes them by the million."""
+    await forge(connection, "COMPLETED")
+    told = json.loads(await connection.fetchval("EXPLAIN (ANALYZE, FORMAT JSON) DELETE FROM pulse.jobs"))
+    assert (told[0]["Plan"]["Plans"][0]["Actual Rows"], told[0]["Triggers"]) == (1, [])
+
+
+async def test_a_migration_has_limits_of_its_own(connection: Sql) -> None:
+    """Whatever the role has; and it calls no function that somebody put into public."""
+    names = ("lock_timeout", "statement_timeout", "search_path")
+    async with connection.transaction():
+        await connection.execute("SET LOCAL statement_timeout = '9s'; SET LOCAL search_path = public")
+        await begin_migration(connection, "7s")
+        found = [await connection.fetchval("SELECT current_setting($1)", name) for name in names]
+    assert found == ["7s", "0", "pg_catalog, pg_temp"]
 
 
 async def test_install(empty_dsn: str) -> None:

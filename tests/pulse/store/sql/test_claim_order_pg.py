@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -130,3 +130,38 @@ async def test_what_cannot_be_claimed_keeps_nobody_back(store: Store, connection
     assert {claim.id for claim in claims} >= {jobs[1], jobs[4], jobs[5]}
     claims += await store.claim(["a"], [WORKER], [0] * 5, LEASE_S, ageing_s={"a": 10.0}, now=NOW)
     assert {claim.id for claim in claims} == {jobs[1], jobs[4], jobs[5], other}
+
+
+@pytest.mark.parametrize("columns", [{"group_key": "g", "next_run_at": at(-30)}, {"next_run_at": at(1)}])
+async def test_what_is_not_for_this_claim_keeps_nobody_back(
+    store: Store, connection: Sql, columns: Mapping[str, Any]
+) -> None:
+    """Jobs of groups, and those that are not due, do not use up the batch."""
+    for _ in range(2):
+        await forge(connection, topic="b", priority=5, **columns)
+    jobs = [
+        await forge(connection, topic="b", priority=5, next_run_at=at(-10)),
+        await forge(connection, topic="a", next_run_at=at(-10)),
+    ]
+    claims = await store.claim(TOPICS, [WORKER], [0, 0], LEASE_S, ageing_s={"a": 100.0}, now=NOW)
+    assert {claim.id for claim in claims} == set(jobs)
+
+
+async def test_a_level_begins_where_it_is_told(store: Store, connection: Sql) -> None:
+    before, behind = [await forge(connection, topic="a", next_run_at=at(-ago_s)) for ago_s in (20, 10)]
+    for levels, found in (([("a", 0, at(-15).timestamp())], behind), (None, before)):
+        claims = await store.claim(["a"], [WORKER], [0, 0], LEASE_S, levels=levels, ageing_s={"a": 1.0}, now=NOW)
+        assert [claim.id for claim in claims] == [found]
+
+
+@pytest.mark.parametrize("ageing_s", [{}, {"a": 1.0}])
+async def test_what_is_set_aside_is_claimed_by_name(
+    store: Store, connection: Sql, ageing_s: Mapping[str, float]
+) -> None:
+    """A claim of some jobs takes these alone, any other none of those that are set aside."""
+    first, second, aside = [await forge(connection, topic="a", next_run_at=at(-30 + number)) for number in range(3)]
+    put = "INSERT INTO pulse.set_aside (job_id, sqlstate, statement, error) VALUES ($1, 'P0001', 'claim_jobs', 'no')"
+    await connection.execute(put, aside.hex())
+    for only, found in (([second], second), (None, first), ([aside], aside)):
+        claims = await store.claim(["a"], [WORKER], [0] * 3, LEASE_S, ageing_s=ageing_s, only=only, now=NOW)
+        assert [claim.id for claim in claims] == [found]

@@ -63,13 +63,14 @@ async def test_a_claim_tells_the_occurrence(store: Store, connection: Sql) -> No
 
 
 async def test_a_claim_tells_the_attempt_before(store: Store, connection: Sql) -> None:
-    """It returns the end of the last attempt in the history; not older ones, nor other jobs'."""
+    """It returns the end of the last attempt in the history; not older ones, nor other jobs', nor later ones."""
     told = await forge(connection, "RETRYING", attempts=2, checkpoint='{"at": 7}')
     silent = await forge(connection, "RETRYING", attempts=2)
     first = await forge(connection)
     insert = """INSERT INTO pulse.attempts (job_id, attempt, outcome, error, worker, progress)
                 VALUES ($1, $2, $3, 'why', 'w9', '0.5')"""
     rows = [(told.hex(), 2, "timeout"), (told.hex(), 1, "error"), (silent.hex(), 1, "error")]
+    rows.append((told.hex(), 4, "released"))  # of another host, which knows what the database has lost
     await connection.executemany(insert, rows)
     claimed = {one.id: (one.checkpoint, one.previous) for one in await claim(store)}
     assert claimed == {
@@ -215,6 +216,24 @@ async def test_seats(store: Store, connection: Sql) -> None:
     claimed = await store.claim([TOPIC], ["x", "y", "z"], [2, 0, 1, 1], LEASE_S, now=NOW)
     assert {one.id: one.worker for one in claimed} == dict(zip(ranked, (2, 0, 1, 1), strict=True))
     assert [(await read(connection, one))["locked_by"] for one in ranked] == ["z", "x", "y", "y"]
+
+
+async def test_seats_of_jobs_that_are_due_together(store: Store, connection: Sql) -> None:
+    """They are in the order of the ids, however they were stored."""
+    ids = [new_id() for _ in range(3)]
+    for one in (ids[1], ids[2], ids[0]):
+        await forge(connection, id=one)
+    claimed = await store.claim([TOPIC], ["x", "y", "z"], [0, 1, 2], LEASE_S, now=NOW)
+    assert {one.id: one.worker for one in claimed} == {one: seat for seat, one in enumerate(ids)}
+
+
+async def test_a_limit_of_another_topic(store: Store, connection: Sql) -> None:
+    """It is of no concern to a claim."""
+    await store.limits.set("other", {"concurrency": 1})
+    for topic in (TOPIC, "other"):
+        await forge(connection, topic=topic)
+    claimed = await store.claim([TOPIC, "other"], [WORKER], [0, 0], LEASE_S, now=NOW)
+    assert [one.topic for one in claimed] == [TOPIC]
 
 
 async def test_no_seats_no_jobs(store: Store, connection: Sql) -> None:

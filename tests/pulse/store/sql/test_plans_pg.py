@@ -64,6 +64,7 @@ ARGUMENTS: Final[dict[str, tuple[str | None, ...]]] = {
     "forget_jobs": ("{00000000-0000-0000-0000-000000000000}", str(BATCH), "1", "1", None),
 }  # fmt: skip
 BY_ID: Final = re.compile(r"\(id >= (\w\.id)\) AND \(id <= \1\)")
+RANGE: Final = ("topic =", "priority =", "next_run_at <=", "next_run_at >=")
 CLAIMS: Final = ("claim_jobs", "claim_jobs known", "claim_jobs ageing")
 WALK: Final = "forget_jobs"
 LEVELS: Final = "find_levels"
@@ -195,15 +196,13 @@ def subplan(plan: Node, name: str) -> Node:
 @pytest.mark.parametrize("name", CLAIMS)
 async def test_claim_reads_a_range_of_its_index(planned: Planned, name: str, mode: str) -> None:
     """Levels and jobs come from idx_jobs_claim, jobs by a range that ends at now, without a sort; rows by their key."""
-    plan = await planned.plan(name, mode)
+    plan = await planned.plan(name, mode, analyse=True)  # else EXPLAIN leaves out how the next level is found
     locks = [node for node in nodes(subplan(plan, "picked")) if node["Node Type"] == "LockRows"]
     assert len(locks) == 2  # in strict order, and where topics age
     for lock in locks:
         [jobs] = scans_of_jobs(lock)
         assert (jobs["Node Type"], jobs["Index Name"]) == ("Index Scan", "idx_jobs_claim")
-        range_of_index = jobs["Index Cond"].replace("(next_run_at)::timestamp with time zone", "next_run_at")
-        for condition in ("topic =", "priority =", "next_run_at <=", "next_run_at >="):
-            assert f"({condition}" in range_of_index, range_of_index
+        assert all(f"({condition}" in _range_of(jobs) for condition in RANGE), jobs
         assert "next_run_at" not in jobs["Filter"]  # the status, for when the row has changed meanwhile
         assert "Sort" not in {node["Node Type"] for node in nodes(lock)}
     [row] = [node for node in scans_of_jobs(plan) if node["Index Name"] == "jobs_pkey"]
@@ -211,11 +210,20 @@ async def test_claim_reads_a_range_of_its_index(planned: Planned, name: str, mod
     _check_levels(plan, locks)
 
 
+def _range_of(scan: Node) -> str:
+    return str(scan["Index Cond"]).replace("(next_run_at)::timestamp with time zone", "next_run_at")
+
+
 def _check_levels(plan: Node, locks: Sequence[Node]) -> int:
     """The scans that look for levels read the index alone; returns how many of them have run."""
     jobs = [scan for lock in locks for scan in scans_of_jobs(lock)]
-    levels = [node for node in scans_of_jobs(plan) if node not in jobs and node["Index Name"] == "idx_jobs_claim"]
+    levels = [node for node in scans_of_jobs(plan) if node not in jobs and node.get("Index Name") != "jobs_pkey"]
+    assert {node.get("Index Name") for node in levels} == {"idx_jobs_claim"}
     assert all("topic" in node["Index Cond"] and "Filter" not in node for node in levels)
+    assert len(scans_of_jobs(subplan(plan, "found"))) == 2
+    for name in ("ranked", "bar"):  # where topics age: the first job of a level, and the one that fills the batch
+        for scan in scans_of_jobs(subplan(plan, name)):
+            assert all(f"({condition}" in _range_of(scan) for condition in RANGE), scan
     return sum(node.get("Actual Loops", 0) > 0 for node in levels)
 
 

@@ -110,10 +110,11 @@ async def test_the_other_graph(connection: Sql, dsn: str, change: str) -> None:
 
 
 async def test_children_of_one_parent_do_not_wait_for_each_other(connection: Sql, dsn: str) -> None:
-    """Not even for the end of the transaction that submits one of them, if the parent has had a child before."""
+    """Not even while the transaction that submits one of them commits, if the parent has had a child before."""
     graph = await grow(connection)
     await connection.execute("SET lock_timeout = '5s'")
-    async with holding(dsn, "SELECT pulse.submit('n', after => ARRAY[$1::uuid])", graph.first):
+    joining = f"SELECT pulse.submit('n', after => '{{{graph.first}}}'); SET CONSTRAINTS ALL IMMEDIATE"
+    async with holding(dsn, joining):
         await submit(connection, graph.first)
     await connection.execute("RESET lock_timeout")
 
@@ -158,6 +159,17 @@ async def test_a_child_that_is_retried_with_what_it_waited_for(connection: Sql) 
     assert await value(connection, "waiting_on = 1 AND run_after IS NOT NULL", graph.released)
     await complete(connection, graph.done)
     assert await value(connection, "waiting_on = 0 AND next_run_at <= clock_timestamp()", graph.released)
+
+
+async def test_what_is_retried_is_held_by_what_has_not_ended(connection: Sql) -> None:
+    """What has waited for completed jobs alone is due."""
+    graph = await grow(connection)
+    await complete(connection, graph.released)
+    await cancel(connection, graph.half)
+    retried = [graph.released, graph.half]
+    await connection.execute(STATEMENTS["retry_jobs"].sql, retried, None)
+    found = await connection.fetch(STATEMENTS["retry_relatives"].sql, retried, [])
+    assert {UUID(bytes=row["id"]): row["is_held"] for row in found} == {graph.released: False, graph.half: True}
 
 
 async def test_a_child_of_what_is_still_failed(connection: Sql) -> None:
