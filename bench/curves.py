@@ -56,8 +56,8 @@ def curves(stage: Stage) -> list[Sample]:
 
 def most_idle(size: Size) -> int:
     """As many idle workers as the dispatcher may have: each is two open files, the connection and its process."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return min(size.most_idle, (most - OWN_FILES) // 2)
+    most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return min(size.most_idle, max(most - OWN_FILES, 0) // 2)
 
 
 def _samples(what: str, points: Iterator[tuple[str, float]]) -> Iterator[Sample]:

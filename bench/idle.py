@@ -23,8 +23,8 @@ async def worker(socket: str, number: int, together: asyncio.Event, welcomed: as
     writer.write(encode("hello", 0, {**hello, "capacity": 10}))
     frames = FrameReader()
     while not frames.feed(received := await reader.read(RECEIVE_BYTES)):
-        if not received:
-            raise ConnectionError(f"worker {number} was refused")
+        if not received:  # refused
+            return
     welcomed.release()
     await together.wait()
     await asyncio.sleep(HEARTBEAT_S * (number % 100) / 100)  # as if they had come at different times
@@ -50,8 +50,10 @@ async def run(options: argparse.Namespace) -> None:
     tasks: list[asyncio.Task[None]] = []
     for number in range(options.number):
         tasks.append(asyncio.create_task(worker(options.socket, number, together, welcomed)))
-        async with asyncio.timeout(HELLO_TIMEOUT_S):
-            await welcomed.acquire()
+        welcome = asyncio.create_task(welcomed.acquire())
+        await asyncio.wait([welcome, tasks[-1]], timeout=HELLO_TIMEOUT_S, return_when=asyncio.FIRST_COMPLETED)
+        if not welcome.done():
+            raise ConnectionError(f"worker {number} was refused, or not heard")
     together.set()
     sys.stdout.write("ready\n")
     sys.stdout.flush()

@@ -3,7 +3,7 @@ JSON as pulse stores it: strict JSON that PostgreSQL's jsonb can hold; and its v
 
 NaN and Infinity are not JSON; NUL characters and lone surrogates are, but jsonb refuses them. Both are checked here,
 where the caller gets the error. Types are msgspec's (dataclasses, structs, enums, dates, UUIDs and so on), paths and
-models of pydantic; msgspec is loaded when the first value is read or converted.
+models of pydantic; msgspec is loaded when the first value needs it.
 """
 
 from __future__ import annotations

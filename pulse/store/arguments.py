@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from asyncpg.pgproto.pgproto import UUID
 
 from pulse.store.rows import Claim, Wake
+from pulse.store.statements import STATEMENTS
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from pulse.store.rows import Completion, Ending, Fence, Renewal
 
 T = TypeVar("T")
+MOST_KINDS: Final = 100  # of the jobs of one submit: names, and topics of their own, that are looked up once for all
 MAX_ERROR_CHARS: Final = 2000  # of the database's message about a job: enough to recognise it
 
 
@@ -96,12 +98,14 @@ def job_columns(jobs: Sequence[SubmittedJob], *, due: bool = False) -> tuple[Seq
     return _columns(jobs, [job.name for job in jobs], [job.topic for job in jobs], due=due)
 
 
-def submit_columns(jobs: Sequence[SubmittedJob], now: datetime | None) -> tuple[object, ...]:
-    """The arguments of ``submit_jobs``: name and topic of each kind of job only, and the kind of each job, from 1."""
+def submit_call(jobs: Sequence[SubmittedJob], now: datetime | None) -> tuple[Any, ...]:
+    """The statement that inserts jobs that have no keys, and its arguments."""
     numbers: dict[tuple[str, str | None], int] = {}
     kinds = [str(numbers.setdefault((job.name, job.topic), len(numbers) + 1)) for job in jobs]
+    if len(numbers) > MOST_KINDS:
+        return STATEMENTS["submit_jobs"].sql, *job_columns(jobs), *label_columns(jobs), now
     columns = _columns(jobs, [name for name, _ in numbers], [topic for _, topic in numbers], due=False)
-    return *columns, *label_columns(jobs), now, _text(kinds)
+    return STATEMENTS["submit_alike"].sql, *columns, *label_columns(jobs), now, _text(kinds)
 
 
 def _columns(

@@ -31,7 +31,7 @@ from pulse.store.arguments import (
     label_columns,
     level_columns,
     pair_columns,
-    submit_columns,
+    submit_call,
     submitted_rows,
     uuids,
 )
@@ -92,7 +92,6 @@ def _sql(name: str) -> str:
     return STATEMENTS[name].sql
 
 
-_SUBMIT: Final = _sql("submit_jobs")
 _CLAIM: Final = _sql("claim_jobs")
 _SUBMIT_AND_CLAIM: Final = _sql("submit_and_claim")
 _COMPLETE: Final = _sql("complete_jobs")
@@ -181,7 +180,7 @@ class Store(Operations, Defaults, Sweeps):
                 await connection.fetch(_CLAIM, [], 0, [], [], 1.0, *[None] * 4, *UNWITNESSED, None, None)
                 for sql, arrays in ((_COMPLETE, 2), (_END, 10)):  # behind the fence
                     await connection.fetch(sql, *fence_columns([]), *(() for _ in range(arrays)), None)
-                await connection.fetch(_SUBMIT, *submit_columns([], None))
+                await connection.fetch(*submit_call([], None))
                 columns = *job_columns([], due=True), [], [], 1.0, [], []
                 await connection.fetch(_SUBMIT_AND_CLAIM, *columns, *UNWITNESSED, None)
 
@@ -206,7 +205,7 @@ class Store(Operations, Defaults, Sweeps):
             StatementError: A job cannot be stored; UNIQUE_VIOLATION: an id exists, ask again by ``submit_again``.
         """
         async with self.hot.connection() as connection:
-            rows = await connection.fetch(_SUBMIT, *submit_columns(jobs, now))
+            rows = await connection.fetch(*submit_call(jobs, now))
         return [Wake(*row) for row in rows]
 
     async def submit_and_claim(

@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from pulse.errors import ConflictError, NotFoundError, StatementError
-from pulse.store.arguments import job_columns, label_columns, submit_columns, uuids
+from pulse.store.arguments import job_columns, label_columns, uuids
 from pulse.store.failures import FOREIGN_KEY_VIOLATION, UNIQUE_VIOLATION, refuse_swallowed
 from pulse.store.rows import Wake
 from pulse.store.statements import STATEMENTS
@@ -135,8 +135,9 @@ async def _insert_again(
     connection: Connection[Record], jobs: Sequence[SubmittedJob], now: datetime | None
 ) -> list[Wake]:
     """In a transaction; see ``submit_again``."""
-    rows = await connection.fetch(STATEMENTS["submit_again"].sql, *submit_columns(jobs, now))
-    other = await connection.fetch(STATEMENTS["submitted_differently"].sql, *job_columns(jobs)[:4])
+    columns = job_columns(jobs)
+    rows = await connection.fetch(STATEMENTS["submit_again"].sql, *columns, *label_columns(jobs), now)
+    other = await connection.fetch(STATEMENTS["submitted_differently"].sql, *columns[:4])
     refuse_swallowed(len(jobs), len(jobs) - sum(row["is_missing"] for row in other))
     if other:
         message = f"job {other[0]['id']} exists already with another name, topic or args"

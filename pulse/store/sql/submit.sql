@@ -17,36 +17,26 @@ LEFT JOIN pulse.handlers h ON h.name = d.name
 LEFT JOIN pulse.topics t ON t.topic = coalesce(d.topic, h.topic, 'default')
 
 
--- fragment: kinds_of_jobs
--- What:    the same for each kind of job, as arrays: jobs with one name, and one topic of their own, are of one kind. With a look at the
---          handler and the topic of each job the INSERT took a quarter longer.
-SELECT array_agg(k.name ORDER BY k.place) AS names, array_agg(k.topic ORDER BY k.place) AS topics,
-       array_agg(k.max_attempts ORDER BY k.place) AS max_attempts, array_agg(k.timeout_s ORDER BY k.place) AS timeout_s,
-       array_agg(k.is_parent ORDER BY k.place) AS is_parent
-FROM (
-    SELECT d.name, d.place,
-           -- :include resolved_options
-    FROM (SELECT u.name, u.topic, NULL::int AS max_attempts, NULL::float8 AS timeout_s, u.place
-          FROM unnest($2::text[], $4::text[]) WITH ORDINALITY AS u(name, topic, place)) AS d
-    -- :include option_sources
-) AS k
-
-
 -- fragment: insert_jobs
--- What:    what submit_jobs and submit_again insert, with the kinds k; their arguments are the same.
-INSERT INTO pulse.jobs (id, name, args, priority, submitted_at, next_run_at, expires_at, traceparent, group_key, topic,
-                        max_attempts, timeout_s, is_parent)
-SELECT d.id, k.names[d.kind], d.args::jsonb, coalesce(d.priority, 0), coalesce($14, clock_timestamp()),
+-- What:    what all statements insert that submit jobs without keys; what follows says where name, topic and options are from.
+INSERT INTO pulse.jobs (id, args, priority, submitted_at, next_run_at, expires_at, traceparent, group_key, name, topic, max_attempts,
+                        timeout_s, is_parent)
+SELECT d.id, d.args::jsonb, coalesce(d.priority, 0), coalesce($14, clock_timestamp()),
        coalesce(to_timestamp(d.run_at), coalesce($14, now()) + coalesce(d.delay_s, 0) * interval '1 second')
            + (d.place - 1) * interval '1 microsecond',
        coalesce(to_timestamp(d.expires_at), coalesce($14, now()) + d.expires_in_s * interval '1 second'), d.traceparent, d.group_key,
-       k.topics[d.kind], coalesce(d.max_attempts, k.max_attempts[d.kind]), coalesce(d.timeout_s, k.timeout_s[d.kind]),
-       k.is_parent[d.kind]
-FROM unnest($1::text::uuid[], $15::text::int[], $3::text[], $5::smallint[], $6::float8[], $7::float8[], $8::int[], $9::float8[],
+
+
+-- fragment: insert_each
+-- What:    the same for submit_jobs and submit_again, which look up the options of each job; their arguments are the same.
+-- :include insert_jobs
+       d.name,
+       -- :include resolved_options
+FROM unnest($1::text::uuid[], $2::text[], $3::text[], $4::text[], $5::smallint[], $6::float8[], $7::float8[], $8::int[], $9::float8[],
             $10::float8[], $11::float8[], $12::text[], $13::text[])
-    WITH ORDINALITY AS d(id, kind, args, priority, run_at, delay_s, max_attempts, timeout_s, expires_at, expires_in_s, traceparent,
+    WITH ORDINALITY AS d(id, name, args, topic, priority, run_at, delay_s, max_attempts, timeout_s, expires_at, expires_in_s, traceparent,
                          group_key, place)
-CROSS JOIN kinds k
+-- :include option_sources
 ORDER BY d.id
 
 
@@ -58,18 +48,49 @@ SELECT topic, priority, extract(epoch FROM min(next_run_at) FILTER (WHERE next_r
 
 -- name: submit_jobs :many
 -- What:    insert jobs, resolving topic, max_attempts and timeout_s: job, else handler, else topic, else server.   From/to: none -> PENDING
--- Args:    $1 ids text, $2 names text[] (of each kind), $3 args text[], $4 topics text[] (of each kind), $5 priorities smallint[],
---          $6 run_at float8[] (Unix), $7 delay_s float8[], $8 max_attempts int[], $9 timeout_s float8[], $10 expires_at float8[]
---          (Unix), $11 expires_in_s float8[], $12 traceparents text[], $13 groups text[] (NULL elements: resolve; from $4 on they may
---          be shorter: NULL), $14 now, $15 kinds text (of each job: from 1)
+-- Args:    $1 ids text, $2 names text[], $3 args text[], $4 topics text[], $5 priorities smallint[], $6 run_at float8[] (Unix),
+--          $7 delay_s float8[], $8 max_attempts int[], $9 timeout_s float8[], $10 expires_at float8[] (Unix), $11 expires_in_s
+--          float8[], $12 traceparents text[], $13 groups text[] (same length; NULL elements: resolve; from $4 on they may
+--          be shorter: NULL), $14 now
 -- Guard:   the primary key: an id that exists raises 23505, and nothing of the whole call is inserted. In id order: two
 --          servers that get the same jobs in another order wait for each other, but never in a circle.
 -- Returns: the levels (topic, priority, group) that got work, with the first due time of what is due now (Unix seconds; NULL: nothing
 --          is): what to wake; and how many jobs they got.
+WITH put AS (
+    -- :include insert_each
+    RETURNING topic, priority, next_run_at, group_key
+)
+-- :include inserted_levels
+;
+
+
+-- name: submit_alike :many
+-- What:    the same for jobs of a few kinds: those with one name, and one topic of their own, are of one kind, and each kind is looked up
+--          once. A quarter faster; but the place of a kind in an array is counted off for each job, so not for many kinds.
+--          From/to: none -> PENDING
+-- Args:    $1 ids text to $14 now as for submit_jobs, but $2 names and $4 topics are of each kind; $15 kinds text (of each job: from 1)
+-- Guard:   the primary key, as above.   Returns: the levels, as above.
 WITH kinds AS MATERIALIZED (
-    -- :include kinds_of_jobs
+    SELECT array_agg(k.name ORDER BY k.place) AS names, array_agg(k.topic ORDER BY k.place) AS topics,
+           array_agg(k.max_attempts ORDER BY k.place) AS max_attempts, array_agg(k.timeout_s ORDER BY k.place) AS timeout_s,
+           array_agg(k.is_parent ORDER BY k.place) AS is_parent
+    FROM (
+        SELECT d.name, d.place,
+               -- :include resolved_options
+        FROM (SELECT u.name, u.topic, NULL::int AS max_attempts, NULL::float8 AS timeout_s, u.place
+              FROM unnest($2::text[], $4::text[]) WITH ORDINALITY AS u(name, topic, place)) AS d
+        -- :include option_sources
+    ) AS k
 ), put AS (
     -- :include insert_jobs
+           k.names[d.kind], k.topics[d.kind], coalesce(d.max_attempts, k.max_attempts[d.kind]),
+           coalesce(d.timeout_s, k.timeout_s[d.kind]), k.is_parent[d.kind]
+    FROM unnest($1::text::uuid[], $15::text::int[], $3::text[], $5::smallint[], $6::float8[], $7::float8[], $8::int[], $9::float8[],
+                $10::float8[], $11::float8[], $12::text[], $13::text[])
+        WITH ORDINALITY AS d(id, kind, args, priority, run_at, delay_s, max_attempts, timeout_s, expires_at, expires_in_s, traceparent,
+                             group_key, place)
+    CROSS JOIN kinds k
+    ORDER BY d.id
     RETURNING topic, priority, next_run_at, group_key
 )
 -- :include inserted_levels
@@ -77,14 +98,12 @@ WITH kinds AS MATERIALIZED (
 
 
 -- name: submit_again :many
--- What:    the same for one request some of whose ids may exist already: a submit whose answer was lost.   From/to: none -> PENDING
--- Args:    $1 ids text to $15 kinds text, as for submit_jobs.
+-- What:    as submit_jobs, for one request some of whose ids may exist already: a submit whose answer was lost.   From/to: none -> PENDING
+-- Args:    $1 ids text to $14 now, as for submit_jobs.
 -- Guard:   ON CONFLICT (id) DO NOTHING; the caller compares what was there (submitted_differently) in the same transaction.
 -- Returns: the levels (topic, priority, group) that got work, as above.
-WITH kinds AS MATERIALIZED (
-    -- :include kinds_of_jobs
-), put AS (
-    -- :include insert_jobs
+WITH put AS (
+    -- :include insert_each
     ON CONFLICT (id) DO NOTHING
     RETURNING topic, priority, next_run_at, group_key
 )
@@ -147,8 +166,8 @@ RETURNING uuid_send(id) AS id, attempts, name, topic, args::text AS args, timeou
 
 -- name: submit_unique :many
 -- What:    insert jobs with unique keys, or find those that have these keys.
--- Args:    $1 ids text to $14 now as for submit_jobs (but $2 names and $4 topics are of each job), $15 keys text[], $16 until when
---          text[], $17 on_conflict text[] (NULL elements: end, skip)
+-- Args:    $1 ids text to $14 now as for submit_jobs, $15 keys text[], $16 until when text[], $17 on_conflict text[] (NULL elements:
+--          end, skip)
 -- Guard:   idx_jobs_unique, in pulse.insert_unique; in the order of keys: two servers that get the same keys in another order wait for
 --          each other, but never in a circle. Of two with the same key in one call the second finds the first.
 -- Returns: of each job its place (from 1), its id or the id of the job that has its key; where that waits, if it is new or was

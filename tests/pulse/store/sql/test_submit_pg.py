@@ -11,12 +11,14 @@ import pytest
 
 from pulse.errors import ConflictError, StatementError
 from pulse.protocol import HandlerInfo, SubmittedJob
+from pulse.store import arguments
 from pulse.store.rows import Firing, NewSchedule, Wake, to_us
+from pulse.store.statements import STATEMENTS
 from pulse.store.store import Store
 from tests.support.store.helpers import LEASE_S, NOW, TOPIC, Row, Sql, at, count, forge, job, new_id, read
 
 LEVELS: Final = ("job", "handler", "topic", "server")
-WAYS: Final = ("first", "again", "for workers of other topics", "SQL", "SQL, many", "fire", "trigger")
+WAYS: Final = ("first", "each by itself", "again", "for workers of other topics", "SQL", "SQL, many", "fire", "trigger")
 POLICY: Final[dict[str, dict[str, Any]]] = {
     "job": {"max_attempts": 11, "timeout_s": 1.5}, "handler": {"max_attempts": 12, "timeout_s": 2.5},
     "topic": {"max_attempts": 13, "timeout_s": 3.5}, "server": {"max_attempts": 14, "timeout_s": 4.5},
@@ -26,6 +28,10 @@ POLICY: Final[dict[str, dict[str, Any]]] = {
 async def _submit(store: Store, way: str, jobs: list[SubmittedJob], now: datetime | None = None) -> list[Wake]:
     if way == "first":
         return await store.submit(jobs, now=now)
+    if way == "each by itself":
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(arguments, "MOST_KINDS", 0)
+            return await store.submit(jobs, now=now)
     if way == "again":
         return await store.submit_again(jobs, now=now)
     claims, woken = await store.submit_and_claim(jobs, ["other"], ["w"], [0] * len(jobs), LEASE_S, now=now)
@@ -94,7 +100,7 @@ async def test_topic_is_resolved(store: Store, connection: Sql, way: str) -> Non
     ]
 
 
-@pytest.mark.parametrize("way", WAYS[:3])
+@pytest.mark.parametrize("way", WAYS[:4])
 async def test_each_job_of_a_call_has_its_own_policy(store: Store, connection: Sql, way: str) -> None:
     """Handlers and topics are looked up once for all jobs of one name and topic; what a job itself says goes before."""
     await store.note_handlers({"known": HandlerInfo(topic="its own")})
@@ -111,20 +117,27 @@ async def test_each_job_of_a_call_has_its_own_policy(store: Store, connection: S
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("again", [False, True], ids=["first", "again"])
-async def test_when_it_is_due(store: Store, connection: Sql, again: bool) -> None:
+def test_jobs_of_many_kinds_are_looked_up_one_by_one() -> None:
+    """To count off the places of thousands of kinds takes longer than to look them up."""
+    jobs = [job(name=f"n{number}") for number in range(arguments.MOST_KINDS + 1)]
+    statements = [arguments.submit_call(some, None)[0] for some in (jobs[1:], jobs)]
+    assert statements == [STATEMENTS["submit_alike"].sql, STATEMENTS["submit_jobs"].sql]
+
+
+@pytest.mark.parametrize("way", WAYS[:3])
+async def test_when_it_is_due(store: Store, connection: Sql, way: str) -> None:
     """run_at wins over delay_s, delay_s counts from now, and the n-th job of one call is due n microseconds later."""
     jobs = [
         job(), job(delay_s=60.0), job(run_at=at(-5).timestamp()), job(run_at=at(7200).timestamp(), delay_s=1.0),
         job(),
     ]  # fmt: skip
-    await (store.submit_again if again else store.submit)(jobs, now=NOW)
+    await _submit(store, way, jobs, NOW)
     due = [(await read(connection, one.id or b""))["next_run_at"] for one in jobs]
     assert due == [NOW, at(60.000001), at(-4.999998), at(7200.000003), at(0.000004)]
 
 
-@pytest.mark.parametrize("again", [False, True], ids=["first", "again"])
-async def test_what_to_wake(store: Store, again: bool) -> None:
+@pytest.mark.parametrize("way", WAYS[:3])
+async def test_what_to_wake(store: Store, way: str) -> None:
     """
     The answer names each level that got work, once, with how much, and when it is due; later work wakes nobody.
 
@@ -135,7 +148,7 @@ async def test_what_to_wake(store: Store, again: bool) -> None:
         job(topic="a", priority=50, delay_s=60.0), job(topic="b", priority=-3, run_at=at(0.5).timestamp()),
         job(topic="c", delay_s=1.5), job(topic="a", priority=9, group_key="g"),
     ]  # fmt: skip
-    woken = await (store.submit_again if again else store.submit)(jobs, now=NOW)
+    woken = await _submit(store, way, jobs, NOW)
     assert sorted(woken, key=lambda one: (one[:2], one.group_key or "")) == [
         Wake("a", 1, NOW.timestamp(), 1), Wake("a", 9, at(0.000001).timestamp(), 2),
         Wake("a", 9, at(0.000006).timestamp(), 1, "g"), Wake("a", 50, None, 1),
@@ -143,18 +156,22 @@ async def test_what_to_wake(store: Store, again: bool) -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("way", WAYS[:3])
-async def test_the_group_is_stored(store: Store, connection: Sql, way: str) -> None:
-    jobs = [job(group_key="g"), job()]
+@pytest.mark.parametrize("way", WAYS[:4])
+async def test_group_and_span_are_stored(store: Store, connection: Sql, way: str) -> None:
+    jobs = [job(group_key="g"), job(), job(traceparent=f"00-{1:032x}-{1:016x}-01")]
     await _submit(store, way, jobs)
-    assert [(await read(connection, one.id or b""))["group_key"] for one in jobs] == ["g", None]
+    found = [await read(connection, one.id or b"") for one in jobs]
+    assert [(one["group_key"], one["traceparent"]) for one in found] == [
+        (one.group_key, one.traceparent) for one in jobs
+    ]
 
 
-async def test_an_id_that_exists_refuses_the_whole_submit(store: Store, connection: Sql) -> None:
+@pytest.mark.parametrize("way", WAYS[:2])
+async def test_an_id_that_exists_refuses_the_whole_submit(store: Store, connection: Sql, way: str) -> None:
     known = job()
     await store.submit([known])
     with pytest.raises(StatementError, match="duplicate key value"):
-        await store.submit([job(), known, job()])
+        await _submit(store, way, [job(), known, job()])
     assert await count(connection) == 1
 
 
