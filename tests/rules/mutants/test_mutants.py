@@ -171,7 +171,7 @@ def test_what_is_listed_is_there() -> None:
 
 def test_which_are_tried() -> None:
     """Those that no test may see only where they are asked for; of a sample each n-th; guards without the rest."""
-    where = "expire_pauses"
+    where = "cancel_jobs"
     named, all_of, some = (
         [one.key for one in chosen(parser().parse_args([where, *more]))]
         for more in ([], ["--equivalent"], ["--every", "2"])
