@@ -15,7 +15,7 @@ from pulse.store import arguments
 from pulse.store.rows import Firing, NewSchedule, Wake, to_us
 from pulse.store.statements import STATEMENTS
 from pulse.store.store import Store
-from tests.support.store.helpers import LEASE_S, NOW, TOPIC, Row, Sql, at, count, forge, job, new_id, read
+from tests.support.store.helpers import LEASE_S, NOW, TOPIC, Row, Sql, at, count, forge, found_of, job, new_id, read
 
 LEVELS: Final = ("job", "handler", "topic", "server")
 WAYS: Final = ("first", "each by itself", "again", "for workers of other topics", "SQL", "SQL, many", "fire", "trigger")
@@ -160,10 +160,9 @@ async def test_what_to_wake(store: Store, way: str) -> None:
 async def test_group_and_span_are_stored(store: Store, connection: Sql, way: str) -> None:
     jobs = [job(group_key="g"), job(), job(traceparent=f"00-{1:032x}-{1:016x}-01")]
     await _submit(store, way, jobs)
-    found = [await read(connection, one.id or b"") for one in jobs]
-    assert [(one["group_key"], one["traceparent"]) for one in found] == [
-        (one.group_key, one.traceparent) for one in jobs
-    ]
+    stored = "SELECT group_key, traceparent FROM pulse.jobs WHERE id = $1::text::uuid"
+    found = [await connection.fetchrow(stored, (one.id or b"").hex()) for one in jobs]
+    assert [tuple(found_of(one)) for one in found] == [(one.group_key, one.traceparent) for one in jobs]
 
 
 @pytest.mark.parametrize("way", WAYS[:2])
