@@ -181,7 +181,7 @@ class Store(Operations, Defaults, Sweeps):
                 for sql, arrays in ((_COMPLETE, 2), (_END, 10)):  # behind the fence
                     await connection.fetch(sql, *fence_columns([]), *(() for _ in range(arrays)), None)
                 await connection.fetch(*submit_call([], None))
-                columns = *job_columns([], due=True), [], [], 1.0, [], []
+                columns = *job_columns([], due=True), (), (), 1.0, (), ()
                 await connection.fetch(_SUBMIT_AND_CLAIM, *columns, *UNWITNESSED, None)
 
     def close(self) -> None:
