@@ -21,7 +21,7 @@ from bench.workers import idle
 APP: Final = "bench.curves_app:app"
 PROCESSES: Final = (1, 2, 4, 8)
 SERVERS: Final = (1, 2, 4)
-TOPIC_COUNTS: Final = (1, 10, 100, 1000)  # a worker takes no more
+TOPIC_COUNTS: Final = (1, 10, 100, 999)  # a worker takes no more, beside `default`
 WORKERS: Final = (0, 100, 1000, 10_000)
 OWN_FILES: Final = 500  # that the dispatcher keeps for itself, and some
 SIZES: Final = {"200 B": ARG_BYTES, "1 KB": 1000, "10 KB": 10_000, "100 KB": 100_000, "1 MB": 1_000_000}
