@@ -57,7 +57,8 @@ async def run(options: argparse.Namespace) -> None:
     together.set()
     sys.stdout.write("ready\n")
     sys.stdout.flush()
-    await asyncio.wait(tasks, timeout=LIFE_S, return_when=asyncio.FIRST_COMPLETED)
+    if tasks:
+        await asyncio.wait(tasks, timeout=LIFE_S, return_when=asyncio.FIRST_COMPLETED)
 
 
 def main() -> None:
