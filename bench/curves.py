@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -14,16 +13,14 @@ from bench.load import ARG_BYTES
 from bench.recovery_scene import until
 from bench.results import Sample
 from bench.scale import COMPLETED, LATER, put
-from bench.sizes import Size
 from bench.stage import DEADLINE_S, Stage, System
-from bench.workers import idle
+from bench.workers import at_most, idle
 
 APP: Final = "bench.curves_app:app"
 PROCESSES: Final = (1, 2, 4, 8)
 SERVERS: Final = (1, 2, 4)
 TOPIC_COUNTS: Final = (1, 10, 100, 999)  # a worker takes no more, beside `default`
 WORKERS: Final = (0, 100, 1000, 10_000)
-OWN_FILES: Final = 500  # that the dispatcher keeps for itself, and some
 SIZES: Final = {"200 B": ARG_BYTES, "1 KB": 1000, "10 KB": 10_000, "100 KB": 100_000, "1 MB": 1_000_000}
 ARGS_BYTES: Final = 50_000_000  # of all jobs together: that many bytes, or that many jobs
 FEWEST: Final = 50
@@ -45,19 +42,13 @@ def curves(stage: Stage) -> list[Sample]:
         "worker processes": ((f"{n}", _by_processes(stage, n)) for n in PROCESSES),
         "servers, a worker process each": ((f"{n}", _by_servers(stage, n)) for n in SERVERS),
         "topics": ((f"{n:,}", _by_topics(stage, n)) for n in sorted({min(n, size.topics) for n in TOPIC_COUNTS})),
-        "idle workers": ((f"{n:,}", _by_workers(stage, n)) for n in sorted({min(n, most_idle(size)) for n in WORKERS})),
+        "idle workers": ((f"{n:,}", _by_workers(stage, n)) for n in at_most(size, WORKERS)),
         "args": ((label, _by_args(stage, n)) for label, n in SIZES.items()),
     }
     for what, (statement, most) in rows.items():
         counts = [int(share * most) for share in SHARES]
         found[f"rows that are {what}"] = ((f"{n:,}", _by_rows(stage, statement, n)) for n in counts)
     return [sample for what, points in found.items() for sample in _samples(what, points)]
-
-
-def most_idle(size: Size) -> int:
-    """As many idle workers as the dispatcher may have: each is two open files, the connection and its process."""
-    most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return min(size.most_idle, max(most - OWN_FILES, 0) // 2)
 
 
 def _samples(what: str, points: Iterator[tuple[str, float]]) -> Iterator[Sample]:

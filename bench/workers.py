@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+import resource
 import subprocess
 import sys
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
 from bench.recovery_scene import BenchError
 from bench.results import Sample
+from bench.sizes import Size
 from bench.stage import Stage, System
 from bench.usage import cpu_s, rss_bytes
 
 NUMBERS: Final = (1, 100, 1000)
 SETTLE_S: Final = 1.0
+OWN_FILES: Final = 500  # that the dispatcher keeps for itself, and some
 MB: Final = 1e6
+
+
+def at_most(size: Size, numbers: Sequence[int]) -> list[int]:
+    """*numbers* of idle workers, as far as files may be open: each is two of the dispatcher, connection and process."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = min(size.most_idle, max(soft - OWN_FILES, 0) // 2)
+    return sorted({min(number, most) for number in numbers})
 
 
 @contextmanager
@@ -36,7 +46,7 @@ def idle(system: System, number: int) -> Generator[None]:
 def workers(stage: Stage) -> list[Sample]:
     """Nothing but heartbeats."""
     samples: list[Sample] = []
-    for number in sorted({min(number, stage.size.most_idle) for number in NUMBERS}):
+    for number in at_most(stage.size, NUMBERS):
         with stage.fresh() as dsn, stage.system(dsn) as system:
             pid = system.pids["dispatcher"]
             with idle(system, number):

@@ -12,7 +12,6 @@ from typing import Final
 from pulse.protocol import CLAIM_MAX_BYTES
 
 MOST_DIGITS: Final = 131_072  # before the point of a number; PostgreSQL refuses more
-_GROWTH: Final = 16_386  # most bytes that it makes of a character: 1e131071 has eight
 _EXPONENT: Final = re.compile(r"[0-9][eE][+-]?0*([1-9][0-9]*)")
 _STRING: Final = re.compile(
     r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL
@@ -21,8 +20,8 @@ _STRING: Final = re.compile(
 
 def excess(text: str, most_bytes: int) -> int | None:
     """At most how many bytes jsonb makes of *text*, if that is too much; None: *most_bytes* or less."""
-    if len(text) * _GROWTH <= most_bytes or 5 * len(text) + MOST_DIGITS * _marks(text) <= most_bytes:
-        return None  # most are that short, or have that few numbers with an exponent
+    if 5 * len(text) + MOST_DIGITS * _marks(text) <= most_bytes:
+        return None  # most are that short, and have that few numbers with an exponent
     size_bytes = len(text) if text.isascii() else len(text.encode(errors="surrogatepass"))
     if size_bytes <= most_bytes and (2 * size_bytes > most_bytes or _EXPONENT.search(text)):
         bare = _STRING.sub('""', text)
