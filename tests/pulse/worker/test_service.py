@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 import anyio
 import msgspec
 import pytest
+import structlog
 
 import pulse
 from pulse.app.outcome import RELEASED, Outcome
@@ -37,13 +38,6 @@ def apart() -> None:
     """The same."""
 
 
-class Log:
-    def info(self, event: str, /, **facts: object) -> None:
-        """Let it go."""
-
-    warning = info
-
-
 def options() -> HostOptions:
     pool = PoolOptions(app="x:y")
     return HostOptions(pool=pool, name="w", parent_pid=os.getpid(), name_fd=0, notes_fd=0, stack_fd=0)
@@ -59,7 +53,7 @@ def running(service: Service) -> Attempt:
 async def made() -> AsyncIterator[Service]:
     reader, writer = os.pipe()
     os.close(reader)
-    service = Service(options(), app, NoteWriter(writer), Log())
+    service = Service(options(), app, NoteWriter(writer), structlog.get_logger())
     yield service
     os.close(writer)
     service._waker._reader.close()
@@ -173,7 +167,7 @@ class Wing:
 @pytest.mark.parametrize("cause", ["stopped", "no zygote"])
 def test_what_is_stopped_between_its_naming_and_its_start(cause: str) -> None:
     wing = Wing()
-    cells = Cells(wing, None, options(), Log())  # type: ignore[arg-type]  # nothing is run here
+    cells = Cells(wing, None, options(), structlog.get_logger())  # type: ignore[arg-type]  # nothing is run here
     cells._zygote = None if cause == "no zygote" else object.__new__(ZygoteProcess)
     attempt = Attempt(Assignment(b"i" * 16, 1, "apart", "t", "{}", None, 30.0), app.handlers["apart"], 0.0)
     attempt.stopped = "canceled" if cause == "stopped" else None
@@ -204,7 +198,7 @@ class Dead:
 async def test_a_zygote_that_dies_before_it_is_ready() -> None:
     """Those that wait for it fail, with its reason; no job is suspected."""
     wing = Wing()
-    cells = Cells(wing, None, options(), Log())  # type: ignore[arg-type]  # nothing is run here
+    cells = Cells(wing, None, options(), structlog.get_logger())  # type: ignore[arg-type]  # nothing is run here
     await cells._live(Dead())  # type: ignore[arg-type]
     assert wing.failed == ["no module"]
 
@@ -225,7 +219,7 @@ class Run:
 
 def test_what_a_zygote_says_of_a_cell() -> None:
     """It reaches that cell; what it says of one that is over changes nothing, and leaves no descriptor open."""
-    cells = Cells(Wing(), None, options(), Log())  # type: ignore[arg-type]  # nothing is run here
+    cells = Cells(Wing(), None, options(), structlog.get_logger())  # type: ignore[arg-type]  # nothing is run here
     run = Run()
     cells._runs[1] = run  # type: ignore[assignment]
     pidfds = [os.pidfd_open(os.getpid()) for _ in range(2)]
@@ -248,7 +242,7 @@ async def test_its_hello_has_what_its_queue_serves() -> None:
     routes = Routes({name: Queue(name, f"/{name}") for name in ("here", "there")}, {"here": "here", "there": "there"})
     pool = PoolOptions(app="x:y", topics=PoolTopics(queue="here", routes=routes))
     reader, writer = os.pipe()
-    service = Service(msgspec.structs.replace(options(), pool=pool), two, NoteWriter(writer), Log())
+    service = Service(msgspec.structs.replace(options(), pool=pool), two, NoteWriter(writer), structlog.get_logger())
     hello = service._hello()
     assert (hello["topics"], hello["names"], hello["handlers"]) == (("here",), ["here"], {"here": {"topic": "here"}})
     for fd in (reader, writer):

@@ -15,6 +15,7 @@ import anyio
 import anyio.lowlevel
 import anyio.to_thread
 import pytest
+from structlog.testing import CapturingLogger
 
 from pulse.app.handler import make_handler
 from pulse.app.outcome import DONE, RELEASED, Outcome, crashed
@@ -92,22 +93,13 @@ class Office:
         return ServerReader(None, None)
 
 
-class Log:
-    def __init__(self) -> None:
-        self.events: list[str] = []
-
-    def info(self, event: str, /, **_facts: object) -> None:
-        self.events.append(event)
-
-    warning = info
-
-
 class Play:
     def __init__(self, grace_s: float, options: Mapping[str, Any]) -> None:
         handler = make_handler("n", lambda: None, isolate=True, **options)
         self.attempt = Attempt(Assignment(b"i" * 16, 1, "n", "t", "{}", 2.5, 30.0), handler, 0.0)
         self.attempt.phase = Phase.STARTED
-        self.office, self.log = Office(), Log()
+        self.office = Office()
+        self.log: Any = CapturingLogger()
         self.stuck = 0
         self.run = CellRun(self.attempt, self.office, self.log, lambda _: grace_s, self.is_stuck)
         channel_fd, _ = self.run.parts
@@ -115,6 +107,11 @@ class Play:
         self.cell.setblocking(False)
         self.reader: CellReader[ToCell] = CellReader(to_cell)
         self.orders: list[ToCell] = []
+
+    @property
+    def events(self) -> list[str]:
+        """What was logged."""
+        return [one.args[0] for one in self.log.calls]
 
     def is_stuck(self) -> None:
         self.stuck += 1
@@ -243,7 +240,7 @@ async def test_one_that_does_not_obey_ends_as_what_stopped_it(reason: Any, endin
         it.attempt.stopped = reason
         it.run.cancel()
         assert (await it.heard(Interrupt)).reason == reason
-        await until_async(lambda: "cell_killed" in it.log.events, "cell_killed")
+        await until_async(lambda: "cell_killed" in it.events, "cell_killed")
         it.say(CellStack("here"))
         it.end(signal.SIGKILL)
     assert it.office.ending == ending
@@ -273,7 +270,7 @@ async def test_one_that_is_made_late() -> None:
     async with play() as it:
         it.attempt.stopped = "canceled"
         it.run.cancel()
-        await until_async(lambda: "cell_killed" in it.log.events, "cell_killed")
+        await until_async(lambda: "cell_killed" in it.events, "cell_killed")
         it.run.forked(process.pid, os.pidfd_open(process.pid))
         code = await anyio.to_thread.run_sync(process.wait)
         it.end(-code)
@@ -316,7 +313,7 @@ async def test_one_that_obeys() -> None:
         it.say(Begun(), CellResult("ok", '"all the same"'))
         it.end()
     assert it.office.ending == Outcome("ok", '"all the same"')
-    assert it.log.events == []
+    assert it.events == []
 
 
 async def test_a_lost_lease_is_told_once() -> None:
@@ -362,7 +359,7 @@ async def test_a_zygote_that_is_stuck(monkeypatch: pytest.MonkeyPatch) -> None:
         await until_async(lambda: bool(it.stuck), "it is stuck")
         it.cell.close()
         it.run.orphaned(crashed("SIGKILL", -9))
-    assert (it.office.ending, it.log.events) == (RELEASED, ["cell_stuck"])
+    assert (it.office.ending, it.events) == (RELEASED, ["cell_stuck"])
 
 
 async def test_one_that_stays_after_its_result(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -382,10 +379,10 @@ async def test_junk_in_the_channel() -> None:
     async with play() as it:
         it.say(Begun())
         it.cell.send(b"\0\0\0\4junk")
-        await until_async(lambda: bool(it.log.events), "a line in the log")
+        await until_async(lambda: bool(it.events), "a line in the log")
         it.say(CellResult("ok", None))
         it.end()
-    assert it.log.events == ["cell_not_understood"]
+    assert it.events == ["cell_not_understood"]
     how = "exit code 0 (it wrote into a descriptor that was not its own)"
     assert it.office.ending == crashed(how, 0)
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import subprocess
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import anyio
 import pytest
+import structlog
+from structlog.testing import CapturedCall, CapturingLogger
 
 from pulse.system import processes
 from pulse.worker.options import PoolOptions
@@ -16,16 +18,6 @@ from pulse.worker.pool.forks import Forks
 from pulse.worker.pool.spares import Spares
 
 pytestmark = pytest.mark.anyio
-
-
-class Log:
-    def __init__(self) -> None:
-        self.told: list[tuple[str, dict[str, object]]] = []
-
-    def info(self, event: str, /, **facts: object) -> None:
-        self.told.append((event, facts))
-
-    warning = info
 
 
 @pytest.fixture(autouse=True)
@@ -37,7 +29,7 @@ def no_more_processes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_a_spare_that_cannot_be_started() -> None:
-    log = Log()
+    log: Any = CapturingLogger()
     async with anyio.create_task_group() as group:
         spares = Spares(PoolOptions(app="x:y", spares=3, preload=False), group, log)
         before = set(os.listdir("/proc/self/fd"))  # noqa: PTH208
@@ -47,13 +39,13 @@ async def test_a_spare_that_cannot_be_started() -> None:
         assert set(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
         await spares.wait_dismissed()
         spares.refill()
-    assert log.told == [("spare_died", {"cause": "cannot be started: no more processes"})]
+    assert log.calls == [CapturedCall("warning", ("spare_died",), {"cause": "cannot be started: no more processes"})]
 
 
 async def test_a_process_that_is_forked_while_all_are_dismissed_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     forked = Forked()
     async with anyio.create_task_group() as group:
-        spares = Spares(PoolOptions(app="x:y", preload=False), group, Log())
+        spares = Spares(PoolOptions(app="x:y", preload=False), group, structlog.get_logger())
 
         async def take() -> Forked:
             spares.dismiss()
@@ -75,7 +67,7 @@ class Forked:
 async def test_no_template_is_started_for_nothing(why: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes, "adopt_orphans", lambda: True)
     async with anyio.create_task_group() as group:
-        forks = Forks(PoolOptions(app="x:y", preload=why != "off"), group, Log(), own=_own)
+        forks = Forks(PoolOptions(app="x:y", preload=why != "off"), group, structlog.get_logger(), own=_own)
         if why == "dismissed":
             forks.dismiss()
         assert await forks.take() is None

@@ -9,6 +9,7 @@ from typing import Any
 
 import anyio
 import pytest
+import structlog
 
 import pulse
 from pulse.app.outcome import Outcome
@@ -26,13 +27,6 @@ app = pulse.App()
 
 @app.handler("many", batch=3, batch_wait_s=0.01)
 def many(jobs: list[pulse.BatchJob[Any]]) -> None: ...
-
-
-class Log:
-    def info(self, event: str, /, **facts: object) -> None:
-        """Let it go."""
-
-    warning = info
 
 
 class Told:
@@ -63,7 +57,7 @@ async def made() -> AsyncIterator[Service]:
     os.close(reader)
     pool = PoolOptions(app="x:y", concurrency=2)
     options = HostOptions(pool=pool, name="w", parent_pid=os.getpid(), name_fd=0, notes_fd=0, stack_fd=0)
-    service = Service(options, app, NoteWriter(writer), Log())
+    service = Service(options, app, NoteWriter(writer), structlog.get_logger())
     service._told = 2
     service._runner = Runner()
     yield service

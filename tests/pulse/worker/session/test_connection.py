@@ -10,6 +10,7 @@ from typing import Any, Final
 import anyio
 import pytest
 from anyio.abc import SocketStream
+from structlog.testing import CapturedCall, CapturingLogger
 
 from pulse.client.async_transport import FrameStream
 from pulse.client.discovery import ConnectionLostError
@@ -23,16 +24,6 @@ pytestmark = pytest.mark.anyio
 DECLARED: Final[Mapping[str, dict[str, object]]] = {"limits.declare": {"limits": []}}
 
 
-class Log:
-    def __init__(self) -> None:
-        self.told: list[tuple[str, dict[str, object]]] = []
-
-    def info(self, event: str, /, **facts: object) -> None:
-        self.told.append((event, facts))
-
-    warning = info
-
-
 class Owner:
     def about_to_start(self) -> None:
         """Nothing is given back."""
@@ -42,7 +33,7 @@ class Made:
     """A connection, and the server's end of it."""
 
     def __init__(self, stream: SocketStream, server: SocketStream) -> None:
-        self.log = Log()
+        self.log: Any = CapturingLogger()
         welcome = Welcome(1, "here", heartbeat_s=0.005, lease_s=30.0, max_frame_bytes=ROOM)
         owner: Any = Owner()
         self.connection = Connection(FrameStream(stream), welcome, ledger(), owner, self.log, DECLARED)
@@ -92,7 +83,7 @@ async def test_a_heartbeat_that_the_server_cannot_store_holds_up_no_report(made:
     assert made.connection._reports_from_s is None
     made.connection._send_beat(1.0)
     assert made.sent() == [("heartbeat", 2)]
-    assert made.log.told == []
+    assert made.log.calls == []
 
 
 async def test_a_declaration_that_the_server_refuses(made: Made) -> None:
@@ -105,4 +96,4 @@ async def test_a_declaration_that_the_server_refuses(made: Made) -> None:
     assert made.sent() == [("limits.declare", 2), ("heartbeat", 3)]
     made.refuse(2, "bad_request")
     facts = {"kind": "limits.declare", "code": "bad_request", "cause": "no"}
-    assert made.log.told == [("declaration_refused", facts)]
+    assert made.log.calls == [CapturedCall("warning", ("declaration_refused",), facts)]
