@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from functools import partial
 from itertools import starmap
@@ -193,7 +192,7 @@ class Store(Operations, Defaults, Sweeps):
         """Claim only while the database has all that *knowledge* has seen of it; None: claim without this check."""
         self._knowledge = knowledge
 
-    def acting(self, operator: Operator) -> AbstractAsyncContextManager[Acting]:
+    def acting(self, operator: Operator) -> contextlib.AbstractAsyncContextManager[Acting]:
         """A transaction for the changes of *operator* and their audit entries."""
         return acting(self.query, operator)
 
@@ -301,10 +300,12 @@ class Store(Operations, Defaults, Sweeps):
         if self._knowledge is not None and claims:
             await self._knowledge.claimed(claims)
 
-    async def find_levels(self, after: Level, limit: int, *, now: datetime | None = None) -> list[Head]:
-        """The levels after *after* that have waiting jobs, served or not, in the order of the index."""
+    async def find_levels(
+        self, after: Level, limit: int, *, others: bool = True, now: datetime | None = None
+    ) -> list[Head]:
+        """The levels after *after* (*others*: of all topics) that have waiting jobs, in the order of the index."""
         async with self.hot.connection() as connection:
-            rows = await connection.fetch(_sql("find_levels"), *after, limit, now)
+            rows = await connection.fetch(_sql("find_levels"), *after, limit, others, now)
         return [Head(Level(topic, priority), *rest) for topic, priority, *rest in rows]
 
     async def move(self, claims: Sequence[tuple[Fence, str]]) -> set[bytes]:

@@ -82,8 +82,13 @@ class Histories:
         return (_plain(real[0]), real[1]), (_plain(said[0]), said[1])
 
     async def do_plain_claim(self) -> tuple[object, object]:
+        """Of those that are due at the same time it may take any."""
+        candidates = self.rows.claimable(TOPICS, self.now)
+        keys = {one: key for key, one in candidates}
         real = await self.store.claim(TOPICS, WORKERS, [0, 1], LEASE_S, now=self.now)
-        return _plain(real), _plain(self.rows.claim(TOPICS, WORKERS, [0, 1], LEASE_S, self.now))
+        taken = sorted(keys[one.id] for one in real)
+        said = self.rows.take([one.id for one in real], WORKERS, [0, 1], LEASE_S, self.now)
+        return (_plain(real), taken), (_plain(said), [key for key, _ in candidates[:2]])
 
     async def do_claim(self) -> tuple[object, object]:
         chance = self.chance
@@ -117,10 +122,11 @@ class Histories:
     async def do_look(self) -> tuple[object, object]:
         """What a survey finds."""
         after, most = GroupLevel("a", "g", 0), self.chance.choice((1, 9))
-        store, rows, first = self.store, self.rows, Level("a", 1)
+        store, rows, first, others = self.store, self.rows, Level("a", 1), self.chance.choice((True, False))
         groups = await store.limited.find_levels(after, most, now=self.now)
-        others = await store.find_levels(first, 9, now=self.now)
-        return (groups, others), (rows.limits.heads(rows, after, most, self.now), rows.find_levels(first, 9, self.now))
+        plain = await store.find_levels(first, 9, others=others, now=self.now)
+        expected = rows.find_levels(first, 9, self.now, others=others)
+        return (groups, plain), (rows.limits.heads(rows, after, most, self.now), expected)
 
     async def do_wait(self) -> tuple[object, object]:
         self.now_s += self.chance.choice((0.25, 1.0, 7.0))

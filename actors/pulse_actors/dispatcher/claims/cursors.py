@@ -95,11 +95,11 @@ class Cursors:
     def _next_full_s(self) -> float:
         """When the next full claim is allowed."""
         share, most_s = CHEAP_SHARE, FULL_PAUSE_MAX_S
-        if self._dear:
-            share = DEAR_SHARE
+        if self._dear:  # the pause is not longer than full claims have been slow: one may have waited for a lock
+            slow_s = self._full_s - self._dear_since_s
+            share, most_s = DEAR_SHARE, min(most_s, slow_s)
             if not self._wanted:
-                share = UNWANTED_SHARE  # not for longer than full claims are slow: one may have waited for a lock
-                most_s = max(most_s, min(self._full_s - self._dear_since_s, UNWANTED_PAUSE_MAX_S))
+                share, most_s = UNWANTED_SHARE, max(FULL_PAUSE_MAX_S, min(slow_s, UNWANTED_PAUSE_MAX_S))
         return self._full_s + rest_s(self._full_took_s, share, most_s)
 
     def want_full(self) -> None:

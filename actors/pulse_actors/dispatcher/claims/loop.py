@@ -14,7 +14,7 @@ import structlog
 from pulse.errors import StatementTimeoutError, UnavailableError
 from pulse.store.failures import ran_too_long
 from pulse.store.limit_claims import Blocked
-from pulse.store.rows import Claim, GroupLevel, Level
+from pulse.store.rows import Claim, GroupLevel, Head, Level
 from pulse.store.store import Store
 from pulse_actors.dispatcher.claims.cursors import FEW_TOPICS, LEVELS_MAX, SURVEY, LevelStart
 from pulse_actors.dispatcher.claims.doubts import InDoubtClaims
@@ -204,6 +204,8 @@ class ClaimLoop:
             more |= is_more
             if claim.starts is None or window is not None:
                 cost_s += took_s
+            if claim.starts is None and is_more:
+                cost_s += await self._find_left(claim.topics)
         return more, cost_s
 
     def _planned(self, plan: ClaimPlan, window: int | None, *, full: bool) -> ClaimRange:
@@ -236,14 +238,30 @@ class ClaimLoop:
             if is_first and (limits := await self._limited.topics()) != self._turns.limits:
                 self._signal.set_limits(limits)  # its notification was lost
             for topic in served.intersection(self._turns.limits) if is_first else ():
-                for head in await self._store.find_levels(Level(topic, ABOVE_ALL), SURVEY_ONE):
-                    if head.is_due and head.level.topic == topic:
-                        self._turns.found(GroupLevel(topic, None, head.level.priority), head.due_at)
+                for head in await self._levels_of(topic):
+                    self._turns.found(GroupLevel(topic, None, head.level.priority), head.due_at)
             heads = await self._limited.find_levels(self._turns.survey_from(), SURVEY)
         except UnavailableError:
             self._turns.want_survey()
             raise
         self._turns.surveyed(heads, served, began_s, time.monotonic())
+
+    async def _find_left(self, topics: Iterable[str]) -> float:
+        """
+        Find the levels that a full claim did not reach, having filled its seats before; returns the seconds it took.
+
+        Else they would be known only when those before are empty and another full claim is made, which may be dear.
+        """
+        began_s = time.monotonic()
+        for topic in topics:
+            for head in await self._levels_of(topic):
+                self._cursors.found(head.level, head.due_at)
+        return time.monotonic() - began_s
+
+    async def _levels_of(self, topic: str) -> list[Head]:
+        """Those with a job that is due."""
+        heads = await self._store.find_levels(Level(topic, ABOVE_ALL), SURVEY_ONE, others=False)
+        return [head for head in heads if head.is_due]
 
     async def _survey(self) -> float:
         """Look for unknown levels, the next part; returns the seconds that it took."""

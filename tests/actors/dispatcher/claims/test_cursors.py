@@ -127,6 +127,21 @@ def test_a_claim_that_was_slow_once_is_made_again_soon() -> None:
     assert one.is_full_due(610.1)
 
 
+def test_one_that_is_wanted_is_made_again_soon_while_few_were_slow() -> None:
+    """Work waits for it, so pauses become longer with each that is slow, instead of a hundred times as long at once."""
+    one = Cursors(0.5)
+    one.full_begins()
+    one.full_done(0.0, 0.01)
+    at_s = 1.0
+    for pause_s in (0.1, 0.3, 0.7, 1.5, 3.1, 6.3, 9.9, 9.9):
+        one.full_begins()
+        one.full_done(at_s, at_s + 0.1)
+        one.want_full()
+        at_s += 0.1 + pause_s
+        assert not one.is_full_due(at_s - 0.01)
+        assert one.is_full_due(at_s + 0.01)
+
+
 def test_windows_take_the_place_of_dear_full_claims() -> None:
     one = dear()
     assert one.window_due(100.0) == 2

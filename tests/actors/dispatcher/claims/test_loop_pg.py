@@ -309,6 +309,20 @@ async def test_the_first_claim_is_full_and_the_next_is_not(bench: Bench) -> None
     assert from_s is not None
 
 
+async def test_a_full_claim_that_fills_its_seats_makes_known_what_it_did_not_reach(bench: Bench) -> None:
+    """Other topics and priorities, whose jobs were inserted while nobody told of them; but not what is due later."""
+    topics = [TOPIC, "b", "c"]
+    later = datetime.now(UTC) + timedelta(hours=1)
+    for topic, priority in (("b", 0), ("c", 7), ("c", -7), ("unserved", 9)):
+        await bench.waiting(topic=topic, priority=priority)
+    await bench.waiting(topic="c", priority=-9, next_run_at=later)
+    bench.join(capacity=1, topics=topics)
+    assert await bench.claims.loop.pass_once() is True
+    known = bench.claims.signal.cursors.starts(topics)
+    assert bench.levels == [None]
+    assert [(start.topic, start.priority) for start in known] == [("c", 7), ("b", 0), ("c", -7)]
+
+
 async def test_where_full_claims_are_dear_windows_find_the_rest(bench: Bench) -> None:
     """Behind the cursor, or at an unknown level; then only known levels are claimed."""
     worker, now_s = bench.join(), time.monotonic()

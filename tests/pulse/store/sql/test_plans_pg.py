@@ -53,7 +53,7 @@ ARGUMENTS: Final[dict[str, tuple[str | None, ...]]] = {
     "claim_jobs known": (
         "{}", *_CLAIM[1:], f"{{{TOPIC},{TOPIC},u}}", "{2,1,0}", "{0,0,0}", *[None] * 7, NOW.isoformat(),
     ),
-    "find_levels": ("", "0", str(BATCH), NOW.isoformat()),
+    "find_levels": ("", "0", str(BATCH), "t", NOW.isoformat()),
     "complete_jobs": (*_FENCE, _NULLS, _NULLS, None),
     "end_attempts": (*_FENCE, _ERRORS, _ERRORS, *[_NULLS] * 8, None),
     "extend_leases": (*_FENCE, _NULLS, str(LEASE_S), None),
