@@ -166,32 +166,6 @@ async def test_what_looking_everywhere_costs(bench: Bench, monkeypatch: Patch) -
     assert costs == [2.0, 4.0, 5.0, 5.0]  # a claim looks at the clock twice, a survey once
 
 
-async def test_what_looking_for_the_levels_behind_a_full_claim_costs(bench: Bench, monkeypatch: Patch) -> None:
-    """It counts with the claim; after one of known levels nobody looks."""
-    costs: list[float] = []
-    monkeypatch.setattr(bench.claims.signal.cursors, "full_done", lambda begin, end: costs.append(end - begin))
-    find_levels, now_s = bench.store.find_levels, [0.0]
-    monkeypatch.setattr(
-        "pulse_actors.dispatcher.claims.loop.time", SimpleNamespace(monotonic=lambda: now_s[0], time=lambda: 0.0)
-    )
-
-    async def slow(after: Level, most: int, *, others: bool) -> list[Head]:
-        now_s[0] += 3.0
-        return await find_levels(after, most, others=others)
-
-    monkeypatch.setattr(bench.store, "find_levels", slow)
-    for _ in range(3):
-        await bench.waiting()
-    worker = bench.join(capacity=1)
-    assert await bench.claims.loop.pass_once() is True
-    assert costs == [3.0]
-    bench.claims.signal.cursors._full_s = now_s[0]
-    worker.capacity = 2
-    assert await bench.claims.loop.pass_once() is True
-    assert len(rows_of(worker)) == 2
-    assert costs == [3.0]
-
-
 async def test_doubts_about_a_row_that_somebody_has_locked(bench: Bench, connection: Sql, dsn: str) -> None:
     """It is checked again; all others are settled, and claims go on."""
     worker = bench.join("w")

@@ -9,6 +9,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any, Final, cast
 
 import anyio
@@ -21,7 +22,7 @@ from pulse.store.connections.pool import Target
 from pulse.store.operators.policies import LivePolicy
 from pulse.store.recovery.epochs import WENT_BACK
 from pulse.store.recovery.set_aside import Suspect
-from pulse.store.rows import Claim, GroupLevel, Level
+from pulse.store.rows import Claim, GroupLevel, Head, Level
 from pulse.store.store import Store
 from pulse_actors.dispatcher.claims import handout
 from pulse_actors.dispatcher.claims import loop as claiming
@@ -321,6 +322,31 @@ async def test_a_full_claim_that_fills_its_seats_makes_known_what_it_did_not_rea
     known = bench.claims.signal.cursors.starts(topics)
     assert bench.levels == [None]
     assert [(start.topic, start.priority) for start in known] == [("c", 7), ("b", 0), ("c", -7)]
+
+
+async def test_to_look_behind_a_full_claim_has_its_cost(bench: Bench) -> None:
+    """It counts with the claim; after one of known levels nobody looks."""
+    costs, now_s, find_levels = list[float](), [0.0], bench.store.find_levels
+    bench.monkeypatch.setattr(bench.claims.signal.cursors, "full_done", lambda begin, end: costs.append(end - begin))
+    bench.monkeypatch.setattr(
+        "pulse_actors.dispatcher.claims.loop.time", SimpleNamespace(monotonic=lambda: now_s[0], time=lambda: 0.0)
+    )
+
+    async def slow(after: Level, most: int, *, others: bool) -> list[Head]:
+        now_s[0] += 3.0
+        return await find_levels(after, most, others=others)
+
+    bench.monkeypatch.setattr(bench.store, "find_levels", slow)
+    for _ in range(3):
+        await bench.waiting()
+    worker = bench.join(capacity=1)
+    assert await bench.claims.loop.pass_once() is True
+    assert costs == [3.0]
+    bench.claims.signal.cursors._full_s = now_s[0]
+    worker.capacity = 2
+    assert await bench.claims.loop.pass_once() is True
+    assert len(jobs_of(worker)) == 2
+    assert costs == [3.0]
 
 
 async def test_where_full_claims_are_dear_windows_find_the_rest(bench: Bench) -> None:
