@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Final
 
 import anyio
@@ -24,7 +23,7 @@ from pulse_actors.dispatcher.claims.placement import length_of
 from pulse_actors.dispatcher.claims.quarantine import Quarantine
 from pulse_actors.dispatcher.claims.refused_jobs import RefusedJobs
 from pulse_actors.dispatcher.claims.work_signal import WorkSignal
-from pulse_actors.dispatcher.workers.registry import ClaimPlan, WorkerRegistry
+from pulse_actors.dispatcher.workers.registry import ClaimPlan, Serving, WorkerRegistry
 from pulse_actors.runtime.actor import Backoff
 
 SHORT_CHARS: Final = 2000  # bytes that a claim counts for short args; it ends after 8 MiB ...
@@ -58,11 +57,6 @@ class ClaimRange:
     version: int
     turns_version: int = 0
     is_followed: bool = False
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether it has nowhere to look."""
-        return self.starts == [] and not self.turns
 
     @property
     def most(self) -> int:
@@ -143,12 +137,12 @@ class ClaimLoop:
                 await self._in_doubt.settle()
         self._handout.note_silence()
         began_s = time.monotonic()
-        plans: Sequence[ClaimPlan] = self._registry.plan(self._batch)
-        self._signal.plan_made(plans)
+        serving = self._registry.with_room()
+        self._signal.will_claim(one.topics for one in serving)
         if self._quarantine.is_active:
-            plans = [plan for plan in plans if not self._quarantine.holds(plan.topics, began_s)]
-        full = bool(plans) and self._cursors.is_full_due(began_s)
-        window = self._cursors.window_due(began_s) if plans and not full else None
+            serving = [one for one in serving if not self._quarantine.holds(one.topics, began_s)]
+        full = bool(serving) and self._cursors.is_full_due(began_s)
+        window = self._cursors.window_due(began_s) if serving and not full else None
         if full:
             self._cursors.full_begins()
         elif window is not None:
@@ -156,7 +150,7 @@ class ClaimLoop:
         is_done, cost_s = False, 0.0
         unbelieved: list[UnavailableError] = []
         try:
-            more, cost_s = await self._claim_all(plans, window, unbelieved, full=full)
+            more, cost_s = await self._claim_all(serving, window, unbelieved, full=full)
             is_done = True
         finally:
             ended_s = time.monotonic()
@@ -170,33 +164,32 @@ class ClaimLoop:
                 self._cursors.window_done(window, since_s, ended_s)
         if unbelieved:
             raise unbelieved[0]
-        if plans and time.monotonic() >= self._turns.survey_at_s:
+        if serving and time.monotonic() >= self._turns.survey_at_s:
             await self._survey_groups()
-            more |= any(self._turns.has_turns(plan.topics) for plan in plans)
+            more |= any(self._turns.has_turns(one.topics) for one in serving)
         self._signal.tell_slots()
         return more
 
     async def _claim_all(
-        self, plans: Sequence[ClaimPlan], window: int | None, unbelieved: list[UnavailableError], *, full: bool
+        self, serving: Sequence[Serving], window: int | None, unbelieved: list[UnavailableError], *, full: bool
     ) -> tuple[bool, float]:
         """
-        Claim for each plan; an "away" that may be a refusal does not stop the other plans.
+        Claim for each set of topics; an "away" that may be a refusal does not stop the others.
 
         Returns:
             Whether more jobs may wait, and the seconds spent on looking for unknown work.
         """
         more, cost_s = False, 0.0
-        if full and any(len(plan.topics) > FEW_TOPICS for plan in plans):
+        if full and any(len(one.topics) > FEW_TOPICS for one in serving):
             cost_s = await self._survey()
-        divided: Iterable[ClaimPlan] = plans
+        divided: Iterable[Serving] = serving
         if self._quarantine.is_active:
-            plan_again = partial(self._registry.plan, self._batch, again=True)
-            divided = self._quarantine.divided(plans, plan_again, time.monotonic())
-        for plan in divided:
-            claim = self._planned(plan, window, full=full)
-            more |= claim.is_followed
-            if claim.is_empty:
+            divided = self._quarantine.divided(serving, time.monotonic())
+        for one in divided:
+            claim = self._planned(one, window, full=full)
+            if claim is None:
                 continue
+            more |= claim.is_followed
             async with self._in_doubt.claiming():
                 if self._registry.closed:
                     return False, cost_s
@@ -204,17 +197,21 @@ class ClaimLoop:
             more |= is_more
             if claim.starts is None or window is not None:
                 cost_s += took_s
-            if claim.starts is None and is_more:
-                cost_s += await self._find_left(claim.topics)
         return more, cost_s
 
-    def _planned(self, plan: ClaimPlan, window: int | None, *, full: bool) -> ClaimRange:
-        limits, topics = self._turns.limits, plan.topics
+    def _planned(self, serving: Serving, window: int | None, *, full: bool) -> ClaimRange | None:
+        """The next claim for *serving*; None: there is nowhere to look, or no room any more."""
+        limits, topics = self._turns.limits, serving.topics
         if limits:
             topics = tuple(topic for topic in topics if topic not in limits)
         version = self._cursors.begin(time.monotonic())
         starts = self._starts(topics, window, full=full) if topics else []
-        turns = self._turns.starts(plan.topics, time.monotonic()) if self._turns.levels else []
+        turns = self._turns.starts(serving.topics, time.monotonic()) if self._turns.levels else []
+        if starts == [] and not turns:
+            return None
+        plan = serving.plan(self._batch)
+        if not plan.seats:
+            return None
         if topics and (starts is None or window is not None):  # a claim that looks everywhere has no part for them
             return ClaimRange(plan, topics, starts, turns=[], version=version, is_followed=bool(turns))
         turns_version = self._turns.begin() if turns else 0
@@ -246,17 +243,15 @@ class ClaimLoop:
             raise
         self._turns.surveyed(heads, served, began_s, time.monotonic())
 
-    async def _find_left(self, topics: Iterable[str]) -> float:
+    async def _find_left(self, topics: Iterable[str]) -> None:
         """
-        Find the levels that a full claim did not reach, having filled its seats before; returns the seconds it took.
+        Find the levels that a full claim did not reach, having filled its seats before.
 
         Else they would be known only when those before are empty and another full claim is made, which may be dear.
         """
-        began_s = time.monotonic()
         for topic in topics:
             for head in await self._levels_of(topic):
                 self._cursors.found(head.level, head.due_at)
-        return time.monotonic() - began_s
 
     async def _levels_of(self, topic: str) -> list[Head]:
         """Those with a job that is due."""
@@ -301,6 +296,8 @@ class ClaimLoop:
         if self._quarantine.is_active:
             self._quarantine.succeeded(plan.topics, full=is_full)
         more = await self._claimed(claim, claims, blocked)
+        if is_full and more:
+            await self._find_left(claim.topics)
         return more, time.monotonic() - began_s
 
     @property

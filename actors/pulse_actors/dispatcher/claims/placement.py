@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Final
 
 from pulse.protocol import CLAIM_MAX_BYTES
 from pulse.store.rows import Claim, Ending, EndingKind, Fence
+from pulse_actors.dispatcher.workers.records import RegisteredWorker
 from pulse_actors.dispatcher.workers.registry import ClaimPlan, WorkerRegistry
 from pulse_actors.shared.epochs import given_back
 
@@ -52,9 +53,12 @@ def place(
     its lease lapsed for another host. For other processes only the lease counts.
     """
     placement = Placement()
-    workers = registry.workers()
-    free = {worker.identity: worker.credit for worker in workers}
-    names = {worker.identity: worker.facts.names for worker in workers}
+    free: dict[str, int] = {}  # of those that were looked at: of thousands of workers a claim concerns few
+    names: dict[str, AbstractSet[str]] = {}
+    for identity in plan.workers:
+        worker = registry.get(identity)
+        if worker is not None:  # else it has left
+            free[identity], names[identity] = worker.credit, worker.facts.names
     again = [claim.id for claim in claims if claim.attempt > 1]
     held = registry.running_in_hand(again) | running if again else running
     for claim in claims:
@@ -72,7 +76,7 @@ def place(
             free[seat] -= 1
             placement.assigned.setdefault(seat, []).append(claim)
             continue
-        heir = _heir(registry, claim, free)
+        heir = _heir(_able(registry, claim), free)
         fence = Fence(claim.id, claim.attempt, seat)
         if heir is not None:
             free[heir] -= 1
@@ -85,15 +89,16 @@ def place(
     return placement
 
 
-def _heir(registry: WorkerRegistry, claim: Claim, free: Mapping[str, int]) -> str | None:
-    able = [identity for identity in _naming(registry, claim) if free[identity] > 0]
-    return max(able, key=lambda identity: free[identity], default=None)
+def _heir(able: Sequence[RegisteredWorker], free: dict[str, int]) -> str | None:
+    for one in able:
+        free.setdefault(one.identity, one.credit)
+    heir = max((one.identity for one in able), key=free.__getitem__, default=None)
+    return heir if heir is not None and free[heir] > 0 else None
 
 
-def _naming(registry: WorkerRegistry, claim: Claim) -> list[str]:
-    return [
-        one.identity for one in registry.workers() if claim.name in one.facts.names and claim.topic in one.facts.topics
-    ]
+def _able(registry: WorkerRegistry, claim: Claim) -> list[RegisteredWorker]:
+    """The workers with its topic and its handler."""
+    return [one for one in registry.workers() if claim.name in one.facts.names and claim.topic in one.facts.topics]
 
 
 def _returned(registry: WorkerRegistry, claim: Claim, fence: Fence) -> Ending:
@@ -101,7 +106,7 @@ def _returned(registry: WorkerRegistry, claim: Claim, fence: Fence) -> Ending:
     if registry.closed or registry.get(fence.worker) is None:  # for the next dispatcher, or another host
         return Ending(*fence, EndingKind.UNASSIGNED, delay_s=0.0)
     longer = 2.0 ** given_back(claim)
-    if _naming(registry, claim):
+    if _able(registry, claim):
         return Ending(*fence, EndingKind.UNASSIGNED, delay_s=min(ALL_BUSY_MAX_S, ALL_BUSY_MIN_S * longer))
     error = f'no handler named "{claim.name}" on topic "{claim.topic}"'  # schema.sql has an index of these
     return Ending(*fence, EndingKind.UNASSIGNED, error, delay_s=min(NO_HANDLER_MAX_S, NO_HANDLER_MIN_S * longer))

@@ -9,12 +9,12 @@ long may be fast the next time, so its topics first wait, longer each time, and 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
 from pulse.store.failures import STUBBORN
-from pulse_actors.dispatcher.workers.registry import ClaimPlan
+from pulse_actors.dispatcher.workers.registry import Serving
 
 SHORTEST_S: Final = 0.5
 LONGEST_S: Final = 10.0
@@ -103,26 +103,15 @@ class Quarantine:
             return [*self.parts(ordered[:middle], now_s), *self.parts(ordered[middle:], now_s)]
         return [] if now_s < self._pauses.get(key, (now_s, 0.0, False))[0] else [topics]
 
-    def divided(
-        self, plans: Sequence[ClaimPlan], plan_again: Callable[[], Sequence[ClaimPlan]], now_s: float
-    ) -> Iterator[ClaimPlan]:
-        """
-        The claims to make for *plans*, those of one plan one after the other.
-
-        Args:
-            plans: Each for all topics of some workers.
-            plan_again: Makes a plan again in the same turn, since the claim before has used seats.
-            now_s: Monotonic.
-        """
-        for plan in plans:
-            parts = self.parts(plan.topics, now_s)
-            if parts == [plan.topics]:
-                yield plan
+    def divided(self, serving: Iterable[Serving], now_s: float) -> Iterator[Serving]:
+        """What may be claimed together of the topics of *serving*, monotonic clock *now_s*."""
+        for one in serving:
+            parts = self.parts(one.topics, now_s)
+            if parts == [one.topics]:
+                yield one
                 continue
-            for part in sorted(parts, key=lambda part: plan.topics[0] not in part):  # each part is first in its turn
-                rest = next((one for one in plan_again() if one.topics == plan.topics), None)
-                if rest is not None:
-                    yield replace(rest, topics=tuple(topic for topic in plan.topics if topic in part))
+            for part in sorted(parts, key=lambda part: one.topics[0] not in part):  # each part is first in its turn
+                yield replace(one, topics=tuple(topic for topic in one.topics if topic in part))
 
     def _are_apart(self, key: frozenset[str], now_s: float) -> bool:
         until_s = self._apart.get(key)

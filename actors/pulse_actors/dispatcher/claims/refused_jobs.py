@@ -122,13 +122,12 @@ class RefusedJobs:
         if found.suspect is None:
             return await self._forget(found)
         async with self._in_doubt.claiming():
-            plan = next(
-                (one for one in self._registry.plan(1, again=True) if found.suspect.level.topic in one.topics), None
-            )
-            if plan is None or self._registry.closed or not plan.seats:
+            topic, able = found.suspect.level.topic, self._registry.with_room(again=True)
+            serving = next((one for one in able if topic in one.topics), None)
+            if serving is None:
                 return False  # another host tries it, or there is room later
             try:
-                claimed = await self._handout.claim_these(plan, *_these([found.suspect]))
+                claimed = await self._handout.claim_these(serving.plan(1), *_these([found.suspect]))
             except ClaimRefusedError as error:
                 await self._aside.add([(found.id, error.refusal)], TRY_S)
                 return False
@@ -188,8 +187,8 @@ class _RefusedSearch:
 
     async def _refusal(self, suspects: Sequence[Suspect]) -> StatementError | None:
         """Claim these; returns why the database refuses. None: it does not, or there is no room."""
-        plans = self._registry.plan(len(suspects), again=True)
-        plan = next((one for one in plans if self._topics.issubset(one.topics)), None)
+        able = self._registry.with_room(again=True)
+        plan = next((one.plan(len(suspects)) for one in able if self._topics.issubset(one.topics)), None)
         if plan is None or len(plan.seats) < len(suspects):
             self._is_over = True
             return None

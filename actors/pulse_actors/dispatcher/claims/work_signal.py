@@ -15,7 +15,7 @@ from pulse_actors.dispatcher.claims.cross_host import CrossHostHints
 from pulse_actors.dispatcher.claims.cursors import Cursors
 from pulse_actors.dispatcher.claims.group_turns import GroupTurns
 from pulse_actors.dispatcher.workers.records import HeldJob, RegisteredWorker
-from pulse_actors.dispatcher.workers.registry import ClaimPlan, WorkerRegistry
+from pulse_actors.dispatcher.workers.registry import WorkerRegistry
 
 FAR_S: Final = 3600.0  # jobs that are due later are left to polling
 UNPLANNED_S: Final = 0.1  # after that other hosts are notified of work although no claim was planned
@@ -163,10 +163,10 @@ class WorkSignal:
         self._left.update(topics)
         self._has_left.set()
 
-    def plan_made(self, plans: Iterable[ClaimPlan]) -> None:
-        """Claims are made for *plans*: other hosts may have room for work in all other topics."""
+    def will_claim(self, topics: Iterable[Iterable[str]]) -> None:
+        """Claims of these *topics* follow: other hosts may have room for work in all others."""
         if self._left:
-            left, self._left = self._left.difference(*(plan.topics for plan in plans)), set()
+            left, self._left = self._left.difference(*topics), set()
             if left:
                 self._cross_host.work()
 
@@ -185,8 +185,7 @@ class WorkSignal:
             await self._has_left.wait()
             self._has_left = anyio.Event()
             await anyio.sleep(UNPLANNED_S)
-            with_room = (worker for worker in self._registry.workers() if worker.credit > 0)
-            left = self._left.difference(*(worker.facts.topics for worker in with_room))
+            left = self._left.difference(*(one.topics for one in self._registry.with_room(again=True)))
             if left:
                 self._left -= left
                 self._cross_host.work()

@@ -41,6 +41,32 @@ class ClaimPlan:
     seats: tuple[int, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """
+    Workers that serve the same topics, of which some may have room.
+
+    Attributes:
+        topics: In the order in which equal priorities are served in this turn.
+        workers: By their identities, those without room, too.
+    """
+
+    topics: tuple[str, ...]
+    workers: Mapping[str, RegisteredWorker]
+
+    @property
+    def has_room(self) -> bool:
+        """Whether one of them takes more jobs."""
+        return any(worker.credit for worker in self.workers.values())
+
+    def plan(self, batch: int) -> ClaimPlan:
+        """A claim of at most *batch* jobs for those that have room now."""
+        free = [(credit, identity) for identity, worker in self.workers.items() if (credit := worker.credit)]
+        most = heapq.nlargest(batch, free, key=itemgetter(0))  # of thousands of workers, no more than can get a job
+        seats = deal([credit for credit, _ in most], batch)
+        return ClaimPlan(self.topics, tuple(identity for _, identity in most), tuple(seats))
+
+
 class WorkerRegistry:
     """
     The registry of one dispatcher.
@@ -56,6 +82,7 @@ class WorkerRegistry:
 
     def __init__(self) -> None:
         self._workers: dict[str, RegisteredWorker] = {}
+        self._serving: dict[tuple[str, ...], dict[str, RegisteredWorker]] = {}  # the same, by their topics
         # TCP workers have an index of their own: they may send any session, also a local worker's.
         self._by_session: dict[tuple[bool, bytes], RegisteredWorker] = {}
         self._turn = 0
@@ -137,7 +164,10 @@ class WorkerRegistry:
 
     def join(self, worker: RegisteredWorker) -> None:
         """A worker said hello; it replaces an older connection of the same identity."""
+        if worker.identity in self._workers:
+            self._forget(self._workers[worker.identity])
         self._workers[worker.identity] = worker
+        self._serving.setdefault(worker.facts.topics, {})[worker.identity] = worker
         self._handlers = None
         self.away.pop(worker.identity, None)
         self._by_session[worker.is_remote, worker.facts.session] = worker
@@ -145,30 +175,30 @@ class WorkerRegistry:
     def leave(self, worker: RegisteredWorker) -> None:
         """Its connection is gone; what it holds stays leased to it."""
         if self._workers.get(worker.identity) is worker:
-            del self._workers[worker.identity]
+            self._forget(worker)
             self._handlers = None
             self._by_session.pop((worker.is_remote, worker.facts.session), None)
             if worker.watched and worker.held:
                 self.away[worker.identity] = worker
 
+    def _forget(self, worker: RegisteredWorker) -> None:
+        del self._workers[worker.identity]
+        alike = self._serving[worker.facts.topics]
+        del alike[worker.identity]
+        if not alike:
+            del self._serving[worker.facts.topics]
+
     def has_others(self, worker: RegisteredWorker) -> bool:
         """Whether other workers serve all topics of *worker*, too."""
-        served: set[str] = set()
-        for other in self._workers.values():
-            served.update(other.facts.topics if other is not worker else ())
-            if served.issuperset(worker.facts.topics):  # of thousands, mostly the first does
-                return True
-        return False
+        own = worker.facts.topics
+        served = {topic for topics, some in self._serving.items() if topics != own or len(some) > 1 for topic in topics}
+        return served.issuperset(own)
 
     def is_spare(self, worker: RegisteredWorker) -> bool:
         """Whether another worker with room has the topics and handlers of *worker*, too."""
-        facts = worker.facts
         return any(
-            other is not worker
-            and other.facts.topics == facts.topics
-            and other.facts.names >= facts.names
-            and other.credit > 0
-            for other in self._workers.values()
+            other is not worker and other.facts.names >= worker.facts.names and other.credit > 0
+            for other in self._serving[worker.facts.topics].values()
         )
 
     def served(self) -> set[str]:
@@ -235,23 +265,18 @@ class WorkerRegistry:
             worker.contact.fall_silent()
         return fallen
 
-    def plan(self, batch: int, *, again: bool = False) -> list[ClaimPlan]:
-        """The claims to make, in a new turn or *again*: one for each set of topics that free workers serve."""
+    def with_room(self, *, again: bool = False) -> list[Serving]:
+        """For whom to claim, in a new turn or *again*: each set of topics that workers with room serve."""
         if self.closed:
             return []
-        groups: dict[tuple[str, ...], list[tuple[int, str]]] = {}
-        for identity, worker in self._workers.items():
-            credit = worker.credit
-            if credit and worker.facts.topics:
-                groups.setdefault(worker.facts.topics, []).append((credit, identity))
         self._turn += not again
-        return [self._claim_for(topics, free, batch) for topics, free in groups.items()]
-
-    def _claim_for(self, topics: tuple[str, ...], free: list[tuple[int, str]], batch: int) -> ClaimPlan:
-        shift = self._turn % len(topics)  # rotate: no topic is always last among equal priorities
-        most = heapq.nlargest(batch, free, key=itemgetter(0))  # of thousands of workers, no more than can get a job
-        seats = deal([credit for credit, _ in most], batch)
-        return ClaimPlan(topics[shift:] + topics[:shift], tuple(identity for _, identity in most), tuple(seats))
+        found: list[Serving] = []
+        for topics, workers in self._serving.items():
+            shift = self._turn % max(len(topics), 1)  # rotate: no topic is always last among equal priorities
+            serving = Serving(topics[shift:] + topics[:shift], workers)
+            if topics and serving.has_room:
+                found.append(serving)
+        return found
 
     def hand_over(self, identity: str, claims: Sequence[Claim]) -> None:
         """A worker holds these jobs from now on, sent by so many frames."""

@@ -169,9 +169,11 @@ class SubmitWriter:
     def _plan_for(self, jobs: Sequence[SubmittedJob]) -> ClaimPlan | None:
         self._handout.note_silence()
         topics = {job.topic for job in jobs if job.topic is not None}
-        for plan in self._registry.plan(len(jobs)):
-            if len(plan.seats) == len(jobs) and len(plan.topics) <= FEW_TOPICS and topics.issubset(plan.topics):
-                return plan
+        for one in self._registry.with_room():
+            if len(one.topics) <= FEW_TOPICS and topics.issubset(one.topics):
+                plan = one.plan(len(jobs))
+                if len(plan.seats) == len(jobs):
+                    return plan
         return None
 
     async def _submit_and_claim(self, plan: ClaimPlan, jobs: Sequence[SubmittedJob]) -> list[Wake] | None:

@@ -76,11 +76,11 @@ def test_work_is_told_where_nobody_has_room() -> None:
         told.clear()
         signal.work_left(topics)
         for _ in range(2):
-            signal.plan_made(registry.plan(1))
+            signal.will_claim(one.topics for one in registry.with_room())
         assert told == ["work"] * is_told
     worker.draining = True
     signal.work_left([TOPIC])
-    signal.plan_made(registry.plan(1))
+    signal.will_claim(one.topics for one in registry.with_room())
     assert told == ["work"]
 
 

@@ -212,8 +212,7 @@ def break_topic(bench: Bench) -> None:
 
 async def test_topics_that_are_claimed_together_go_on(bench: Bench) -> None:
     """One worker serves them all, and has room: the topics without a broken job are handed out."""
-    worker = bench.join()
-    worker.facts, worker.capacity = replace(worker.facts, topics=(TOPIC, "u", "v")), 9
+    worker = bench.join(capacity=9, topics=(TOPIC, "u", "v"))
     soon = datetime.now(UTC)
     await bench.waiting(next_run_at=soon)
     others = [await bench.waiting(topic=topic, next_run_at=soon) for topic in "uvuv"]
@@ -237,6 +236,16 @@ async def test_nothing_is_looked_for_until_a_topic_can_be_read_again(bench: Benc
     assert not await bench.pauses()
     worker.facts = replace(worker.facts, topics=())
     assert await bench.pauses()
+
+
+async def test_topics_that_are_claimed_apart_share_the_room(bench: Bench) -> None:
+    """After the claim of the first one has taken all of it nothing is claimed for the other."""
+    worker = bench.join(capacity=1, topics=("a", "b"))
+    for topic in worker.facts.topics:
+        await bench.waiting(topic=topic)
+    bench.claims.quarantine.failed(worker.facts.topics, time.monotonic(), lasts=True)
+    await bench.claims.loop.pass_once()
+    assert len(jobs_of(worker)) == len(bench.levels) == 1
 
 
 async def test_a_full_claim_that_failed_is_made_up_for(bench: Bench) -> None:
@@ -531,7 +540,7 @@ async def test_what_is_completed_during_a_doubt_is_not_given_back(bench: Bench) 
 async def test_what_a_refused_claim_took(bench: Bench) -> None:
     """Where its answer cannot be read, unlisted attempts go back without history; else nothing was taken."""
     worker, gone = bench.join(), bench.join("v")
-    plan = bench.registry.plan(10)[0]
+    plan = bench.registry.with_room()[0].plan(10)
     assert set(plan.workers) == {"w", "v"}
     bench.registry.leave(gone)
     held, reporting, taken = [await forge(bench.connection, "RUNNING", locked_by="w") for _ in range(3)]
@@ -587,8 +596,7 @@ def test_what_a_job_is_told_beside_its_args(fields: dict[str, Any], extra: objec
 
 async def test_a_topic_of_its_own_rules(bench: Bench, monkeypatch: Patch) -> None:
     """A lease longer than the server's holds from the claim on, and is sent; so is a stall of the topic."""
-    worker = bench.join()
-    worker.facts = replace(worker.facts, topics=("own", "other"))
+    worker = bench.join(topics=("own", "other"))
     bench.registry.policies = TopicPolicies({"own": LivePolicy(lease_s=90.0, stall_s=5.0)}, 30.0)
     await bench.store.topics.set("own", {"lease_s": 90.0})
     own, other = [await bench.waiting(topic=topic) for topic in ("own", "other")]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from functools import partial
-
 from pulse.store.failures import STUBBORN
 from pulse_actors.dispatcher.claims.quarantine import APART_S, LONGEST_S, REFUSED_S, SHORTEST_S, Quarantine
-from pulse_actors.dispatcher.workers.registry import ClaimPlan
+from pulse_actors.dispatcher.workers.registry import Serving
+
+
+def serving(*topics: str) -> Serving:
+    return Serving(topics, {})
 
 
 def test_what_may_have_passed_is_tried_again_later_each_time() -> None:
@@ -105,26 +106,14 @@ def test_a_slow_job_is_found_soon() -> None:
     assert quarantine.failed(("y", "z"), now_s, lasts=False) == SHORTEST_S, "it is no part of that"
 
 
-def test_claims_of_parts_are_made_one_behind_the_other() -> None:
-    """Each is planned when it is its turn, since the one before takes places; whose topic is first goes first."""
-    quarantine, plans = Quarantine(), [ClaimPlan(("a", "b"), ("v",), (0,) * 3), ClaimPlan(("c", "d"), ("w",), (0,) * 9)]
-    assert [*quarantine.divided(plans, list, 100.0)] == plans
+def test_what_is_claimed_apart() -> None:
+    """The halves of topics whose claim failed, but for a half in quarantine; whose topic is first goes first."""
+    quarantine, whole, halved = Quarantine(), serving("a", "b"), serving("d", "c")
+    assert [*quarantine.divided([whole, halved], 100.0)] == [whole, halved]
     quarantine.failed(("c", "d"), 100.0, lasts=True)
-    left = 9
-
-    def plan_again() -> list[ClaimPlan]:
-        return [plans[0], replace(plans[1], seats=(0,) * left)] if left else [plans[0]]
-
-    claimed: list[ClaimPlan] = []
-    for one in quarantine.divided(plans, plan_again, 100.0):
-        claimed.append(one)
-        left -= 3 if one.workers == ("w",) else 0
-    assert claimed == [plans[0], ClaimPlan(("c",), ("w",), (0,) * 9), ClaimPlan(("d",), ("w",), (0,) * 6)]
-    left = 0
-    assert [*quarantine.divided(plans, plan_again, 100.0)] == plans[:1]
+    assert [*quarantine.divided([whole, halved], 100.0)] == [whole, serving("d"), serving("c")]
     quarantine.failed(("c",), 100.0, lasts=True)
-    left = 9
-    assert [one.topics for one in quarantine.divided(plans[1:], plan_again, 100.0)] == [("d",)]
+    assert [*quarantine.divided([halved], 100.0)] == [serving("d")]
 
 
 def test_each_topic_is_first_in_its_turn() -> None:
@@ -134,8 +123,8 @@ def test_each_topic_is_first_in_its_turn() -> None:
         quarantine.failed(failing, 100.0, lasts=True)
     firsts: list[tuple[str, ...]] = []
     for shift in range(8):
-        plans = [ClaimPlan(topics[shift:] + topics[:shift], ("w",), (0,))]
-        firsts.append(next(quarantine.divided(plans, partial(list, plans), 100.1)).topics)
+        turn = serving(*topics[shift:], *topics[:shift])
+        firsts.append(next(quarantine.divided([turn], 100.1)).topics)
     assert [one[0] for one in firsts] == ["a", "b", "c", "d", "e", "f", "g", "a"]
     assert firsts[:4] == [tuple("abcd"), tuple("bcda"), tuple("cdab"), tuple("dabc")]
 

@@ -25,9 +25,8 @@ class Refusing:
 
     def __init__(self, room: int) -> None:
         self.tries = 0
-        plan = SimpleNamespace(topics=["t"], seats=["w"] * room)
-        plans = cast("list[ClaimPlan]", [plan] if room else [])
-        registry = cast("WorkerRegistry", SimpleNamespace(plan=lambda *_, **__: plans))
+        serving = SimpleNamespace(topics=["t"], plan=lambda _: SimpleNamespace(seats=["w"] * room))
+        registry = cast("WorkerRegistry", SimpleNamespace(with_room=lambda **_: [serving] if room else []))
         wanted = cast("ClaimPlan", SimpleNamespace(topics=["t"]))
         self.search = _RefusedSearch(cast("Handout", self), registry, wanted)
 

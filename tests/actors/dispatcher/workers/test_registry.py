@@ -78,10 +78,14 @@ def test_who_has_no_credit_whatever_its_capacity() -> None:
     assert slow.credit == 10
 
 
+def plans_of(registry: WorkerRegistry, batch: int) -> list[ClaimPlan]:
+    return [one.plan(batch) for one in registry.with_room()]
+
+
 def test_a_plan_has_a_seat_for_each_free_place() -> None:
     registry = desk_of(worker(capacity=10))
-    assert registry.plan(500) == [ClaimPlan(("a",), ("w",), (0,) * 10)]
-    assert registry.plan(4) == [ClaimPlan(("a",), ("w",), (0,) * 4)]
+    assert plans_of(registry, 500) == [ClaimPlan(("a",), ("w",), (0,) * 10)]
+    assert plans_of(registry, 4) == [ClaimPlan(("a",), ("w",), (0,) * 4)]
 
 
 def test_workers_with_the_same_topics_share_a_claim() -> None:
@@ -89,14 +93,14 @@ def test_workers_with_the_same_topics_share_a_claim() -> None:
     registry = desk_of(
         worker("x", capacity=1), worker("y", capacity=3), worker("z", capacity=2, topics=["b"]), worker("full", held=10)
     )
-    plans = {plan.topics: plan for plan in registry.plan(500)}
+    plans = {plan.topics: plan for plan in plans_of(registry, 500)}
     assert plans == {("a",): ClaimPlan(("a",), ("y", "x"), (0, 1, 0, 0)), ("b",): ClaimPlan(("b",), ("z",), (0, 0))}
 
 
 def test_a_plan_names_no_more_workers_than_it_has_seats() -> None:
     """Of thousands that are free: those with the most room, so that a claim does not cost more, the more there are."""
     registry = desk_of(*(worker(f"w{number}", capacity=number) for number in range(5)))
-    assert registry.plan(2) == [ClaimPlan(("a",), ("w4", "w3"), (0, 1))]
+    assert plans_of(registry, 2) == [ClaimPlan(("a",), ("w4", "w3"), (0, 1))]
 
 
 @pytest.mark.parametrize(
@@ -123,17 +127,28 @@ def test_what_is_not_planned_for() -> None:
     draining = worker("draining")
     draining.draining = True
     registry = desk_of(worker("parent", capacity=0), worker("idle", topics=[]), draining)
-    assert registry.plan(500) == []
+    assert registry.with_room() == []
     registry.join(worker())
-    assert registry.plan(500) != []
+    assert registry.with_room() != []
     registry.closed = True
-    assert registry.plan(500) == []
+    assert registry.with_room() == []
+
+
+def test_who_comes_again_or_leaves_serves_its_old_topics_no_more() -> None:
+    registry, old, new = desk_of(worker("other")), worker(topics=["a", "b"]), worker(topics=["c"])
+    registry.join(old)
+    registry.join(new)
+    assert {one.topics: [*one.workers.values()] for one in registry.with_room()}.keys() == {("a",), ("c",)}
+    registry.leave(old)
+    assert len(registry.with_room()) == 2, "it is the new one that serves c"
+    registry.leave(new)
+    assert [one.topics for one in registry.with_room()] == [("a",)]
 
 
 def test_topics_take_turns() -> None:
     registry = desk_of(worker(topics=["a", "b", "c"]))
-    assert {registry.plan(500)[0].topics[0] for _ in range(3)} == {"a", "b", "c"}
-    assert len({registry.plan(500, again=again)[0].topics for again in (False, True, True)}) == 1
+    assert {registry.with_room()[0].topics[0] for _ in range(3)} == {"a", "b", "c"}
+    assert len({registry.with_room(again=again)[0].topics for again in (False, True, True)}) == 1
 
 
 @pytest.mark.parametrize(
@@ -289,7 +304,7 @@ def test_every_claim_is_placed_once_and_nobody_is_overfilled(
         one.draining = draining
         made.append(one)
         registry.join(one)
-    plans = registry.plan(batch)
+    plans = plans_of(registry, batch)
     for plan in plans:
         assert len(plan.seats) <= batch
         planned = Counter(plan.workers[seat] for seat in plan.seats)
