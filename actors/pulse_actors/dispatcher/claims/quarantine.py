@@ -107,9 +107,6 @@ class Quarantine:
         """What may be claimed together of the topics of *serving*, monotonic clock *now_s*."""
         for one in serving:
             parts = self.parts(one.topics, now_s)
-            if parts == [one.topics]:
-                yield one
-                continue
             for part in sorted(parts, key=lambda part: one.topics[0] not in part):  # each part is first in its turn
                 yield replace(one, topics=tuple(topic for topic in one.topics if topic in part))
 
