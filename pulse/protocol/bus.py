@@ -70,10 +70,11 @@ class ActorStart(Struct, frozen=True):
     embedded: bool = False
 
 
-class ActorPong(Struct, frozen=True):
-    """How old the actor's unfinished turn is."""
+class ActorPong(Struct, frozen=True, omit_defaults=True):
+    """How old the actor's unfinished turn is, and whether it upgrades the schema before its first one."""
 
     turn_age_s: Annotated[float, Meta(ge=0)]
+    upgrades: bool = False
 
 
 class ActorStop(Struct, frozen=True):

@@ -26,6 +26,7 @@ from pulse_supervisor.children.events import (
     Effect,
     Event,
     Exited,
+    ExtendStart,
     ReadyReceived,
     SendSignal,
     SendStart,
@@ -243,6 +244,8 @@ class ChildRunner:
                     reason = slot.state.fault or "it did not stop in time, or was to stop at once"
                     self._log.warning("child_killed", name=slot.child.name, pid=slot.process.pid, reason=reason)
                 slot.process.send_signal(number)
+            case ExtendStart(by_s):
+                self._notifier.extend_start(by_s)
             case StopAll(exit_code, message):
                 self.stop(ShutdownReason(exit_code, message))
             case _:

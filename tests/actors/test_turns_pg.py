@@ -25,6 +25,7 @@ from pulse.store.rows import NewSchedule
 from pulse.store.store import Store
 from pulse.system.failure_log import FailureLog
 from pulse_actors.pause import LIMITS, REFRESH_S, Pause, _gate_hint
+from pulse_actors.runtime import actor as acting
 from pulse_actors.runtime.actor import Actor, Runtime, Turn, TurnResult
 from pulse_actors.runtime.bus import Bus, Hint
 from pulse_actors.scheduler import actor as scheduling
@@ -34,6 +35,7 @@ from pulse_actors.watchdog.actor import Watchdog
 from pulse_actors.watchdog.sweep_guard import SweepGuard
 from tests.support.confidential import confidential
 from tests.support.store.helpers import Patch, Sql, count, found_of
+from tests.support.waiting import until_async
 
 pytestmark = pytest.mark.heavy
 
@@ -297,6 +299,29 @@ async def test_priming_refuses_while_the_database_is_away(make: type[Pause], now
     assert "127.0.0.1" in refused.value.message
     assert SECRET not in refused.value.message
     away.close()
+
+
+@pytest.mark.parametrize("embedded", [True, False])
+async def test_the_supervisor_hears_of_an_upgrade(store: Store, monkeypatch: Patch, *, embedded: bool) -> None:
+    """As long as it lasts, of the database that this server alone upgrades."""
+    here, there = socket.socketpair()
+    is_over, upgrades = anyio.Event(), list[object]()
+    monkeypatch.setattr(acting, "see_to_schema", lambda *_, **__: is_over.wait())
+    async with await SocketStream.from_socket(here) as near, await SocketStream.from_socket(there) as far:
+        runtime = Runtime(acting.DISPATCHER, Bus(near), Settings(), store, boot=True, embedded=embedded)
+        supervisor = Bus(far)
+        frames = supervisor.frames()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(runtime.listen, tasks.cancel_scope)
+            tasks.start_soon(runtime.prime, AsyncMock())
+            await until_async(lambda: runtime.pulse.upgrades is embedded, "the upgrade has begun")
+            for number in (1, 2):
+                await supervisor.send("ping", number, {})
+                upgrades.append((await anext(frames)).body.get("upgrades", False))
+                is_over.set()
+                assert number == 2 or (await anext(frames)).kind == "ready"
+            tasks.cancel_scope.cancel()
+    assert upgrades == [embedded, False]
 
 
 @pytest.mark.parametrize("error", [UnavailableError("away"), ConfigError("refused")], ids=["away", "refused"])

@@ -117,14 +117,15 @@ class Actor(Protocol):
 
 @dataclass(slots=True)
 class Pulse:
-    """Age of the unfinished turn, for pongs: it shows that an actor is stuck."""
+    """Age of the unfinished turn, for pongs: it shows that an actor is stuck. Or that it upgrades the schema."""
 
     since_s: float | None = None
+    upgrades: bool = False
 
-    @property
-    def turn_age_s(self) -> float:
-        """Seconds; 0 between two turns."""
-        return 0.0 if self.since_s is None else time.monotonic() - self.since_s
+    def pong(self) -> bodies.ActorPong:
+        """For the supervisor, now."""
+        turn_age_s = 0.0 if self.since_s is None else time.monotonic() - self.since_s
+        return bodies.ActorPong(turn_age_s, upgrades=self.upgrades)
 
 
 def log_unavailable(error: UnavailableError, step: str) -> None:
@@ -217,10 +218,11 @@ class Runtime:
         deadline_s = BOOT_DEADLINE_S if self.boot else None
         if self.boot:  # only then: later, clients are served already
             await until_available(self.store.check_sessions, "sessions", deadline_s=deadline_s)
-        see_to = partial(
-            see_to_schema, self.store, boot=self.boot, embedded=self.embedded, tells=self.name == DISPATCHER
-        )
+        tells = self.name == DISPATCHER
+        see_to = partial(see_to_schema, self.store, boot=self.boot, embedded=self.embedded, tells=tells)
+        self.pulse.upgrades = self.boot and self.embedded
         await until_available(see_to, "schema", deadline_s=deadline_s)
+        self.pulse.upgrades = False
         await until_available(lambda: actor.prime(boot=self.boot), "prime", deadline_s=deadline_s)
         self._on_status = actor.status
         gc.collect()
@@ -280,7 +282,7 @@ class Runtime:
         match frame.kind:
             case "ping":
                 await self._tell_failing()
-                await self.bus.send("pong", frame.request, bodies.body_of(bodies.ActorPong(self.pulse.turn_age_s)))
+                await self.bus.send("pong", frame.request, bodies.body_of(self.pulse.pong()))
             case "hint":
                 self._hear_hint(frame.body)
             case "status":

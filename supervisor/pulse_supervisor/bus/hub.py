@@ -123,7 +123,8 @@ class Hub:
 
     def _pong(self, link: BusLink, frame: Frame) -> None:
         if link.takes_pong(frame.request):
-            self._report(link.name, PongReceived(decode_body(ActorPong, frame).turn_age_s))
+            pong = decode_body(ActorPong, frame)
+            self._report(link.name, PongReceived(pong.turn_age_s, upgrades=pong.upgrades))
 
     def _failed(self, link: BusLink, frame: Frame) -> None:
         self._report(link.name, RefusalReceived(decode_body(ActorFailed, frame).message))

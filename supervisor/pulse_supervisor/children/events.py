@@ -41,9 +41,10 @@ class ReadyReceived(Event, frozen=True):
 
 
 class PongReceived(Event, frozen=True):
-    """It answered a ping; its unfinished turn is *turn_age_s* old."""
+    """It answered a ping; its unfinished turn is *turn_age_s* old. *upgrades*: the schema, before it is ready."""
 
     turn_age_s: float
+    upgrades: bool = False
 
 
 class RefusalReceived(Event, frozen=True):
@@ -108,6 +109,12 @@ class SendStart(Effect, frozen=True):
     """Send the settings as soon as there are any, then report Briefed."""
 
     boot: bool
+
+
+class ExtendStart(Effect, frozen=True):
+    """Have the service manager wait for the start for *by_s* from now."""
+
+    by_s: float
 
 
 class SendStop(Effect, frozen=True):

@@ -39,6 +39,7 @@ from pulse_supervisor.children.events import (
     Effect,
     Event,
     Exited,
+    ExtendStart,
     HelloReceived,
     PongReceived,
     ReadyReceived,
@@ -217,7 +218,10 @@ def _pong(child: ChildSpec, state: ChildState, event: PongReceived, now_s: float
     if event.turn_age_s > child.limits.turn_s:
         return _kill(state, f"stuck: its turn takes {event.turn_age_s:.0f} s already", now_s, child)
     limit_s = child.limits.pong_s if state.phase is ChildPhase.RUNNING else child.limits.priming_pong_s
-    return replace(state, silent_by_s=now_s + limit_s), ()
+    heard = replace(state, silent_by_s=now_s + limit_s)
+    if event.upgrades and state.due_s is not None:  # after a restart it would begin anew
+        return replace(heard, due_s=now_s + child.limits.ready_s), (ExtendStart(child.limits.ready_s),)
+    return heard, ()
 
 
 def _refused(_child: ChildSpec, state: ChildState, event: RefusalReceived, _now_s: float) -> Outcome:

@@ -82,7 +82,8 @@ class LivenessLimits(msgspec.Struct, frozen=True):
 
     Attributes:
         hello_s: From spawn to hello: start and imports, on a busy machine.
-        ready_s: From the ``start`` frame to ready, at boot: a schema's installation, after another supervisor's.
+        ready_s: From the ``start`` frame to ready, at boot: a schema's installation, after another supervisor's;
+            during an upgrade from each pong.
         ping_s: Between two pings: one wake-up per second costs nothing measurable.
         pong_s: Since the last sign of life: three pings. A loop that blocks longer fails its clients anyway.
         priming_pong_s: The same before ready, where imports and large first results may block the loop.

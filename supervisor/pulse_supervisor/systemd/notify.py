@@ -36,6 +36,10 @@ class Notifier:
         """All children are ready."""
         self._send("READY=1", f"STATUS={status}", f"MAINPID={os.getpid()}", patience_s=_PATIENCE_S)
 
+    def extend_start(self, by_s: float) -> None:
+        """The start takes longer: it may take so many seconds from now."""
+        self._send(f"EXTEND_TIMEOUT_USEC={by_s * _MICROSECONDS:.0f}")
+
     def status(self, status: str) -> None:
         """One line for ``systemctl status``; sent only if it has changed."""
         if status != self._status:

@@ -22,6 +22,7 @@ from pulse_supervisor.children.events import (
     Effect,
     Event,
     Exited,
+    ExtendStart,
     HelloReceived,
     PongReceived,
     ReadyReceived,
@@ -239,6 +240,16 @@ class TestStart:
         assert state.deadline_s == LivenessLimits().ready_s
         _, effects = step(ACTOR, state, Deadline(), 30.0)
         assert effects[-1] == StopAll(EXIT_REFUSED, "dispatcher does not start: not ready 30 s after its start")
+
+    def test_an_upgrade_takes_as_long_as_it_takes(self) -> None:
+        """While it answers; the service manager waits as well. A start that is no upgrade has its deadline again."""
+        state, limits = play(ACTOR, [StartAsked(), SpawnOk(1), HelloReceived(), Briefed()]), LivenessLimits()
+        for now_s in range(1, 1000):
+            state, effects = step(ACTOR, state, PongReceived(0.0, upgrades=True), float(now_s))
+            assert effects == (ExtendStart(limits.ready_s),)
+            assert (state.due_s, state.silent_by_s) == (now_s + limits.ready_s, now_s + limits.priming_pong_s)
+        assert step(ACTOR, state, PongReceived(0.0), 1000.0)[0].due_s == state.due_s
+        assert step(ACTOR, running(), PongReceived(0.0, upgrades=True), 1.0)[1] == ()
 
     def test_a_restarted_actor_may_prime_for_ever_as_long_as_it_answers(self) -> None:
         """While the database is away a restarted actor waits for it, and only silence ends it."""

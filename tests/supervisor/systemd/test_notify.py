@@ -21,7 +21,8 @@ def test_status_goes_to_the_socket_once(tmp_path: Path, form: str) -> None:
         notifier = Notifier({"NOTIFY_SOCKET": path})
         for status in ("up", "up", "a\nb"):
             notifier.status(status)
-        assert [manager.recv(100) for _ in range(2)] == [b"STATUS=up", b"STATUS=a b"]
+        notifier.extend_start(30.0)
+        assert [manager.recv(100) for _ in range(3)] == [b"STATUS=up", b"STATUS=a b", b"EXTEND_TIMEOUT_USEC=30000000"]
         assert notifier.keep({})
 
 
