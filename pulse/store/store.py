@@ -301,11 +301,11 @@ class Store(Operations, Defaults, Sweeps):
             await self._knowledge.claimed(claims)
 
     async def find_levels(
-        self, after: Level, limit: int, *, others: bool = True, now: datetime | None = None
+        self, after: Level, limit: int, *, topics: Sequence[str] | None = None, now: datetime | None = None
     ) -> list[Head]:
-        """The levels after *after* (*others*: of all topics) that have waiting jobs, in the order of the index."""
+        """The levels after *after* that have waiting jobs, in the order of the index; or those of *topics*."""
         async with self.hot.connection() as connection:
-            rows = await connection.fetch(_sql("find_levels"), *after, limit, others, now)
+            rows = await connection.fetch(_sql("find_levels"), *after, limit, topics, now)
         return [Head(Level(topic, priority), *rest) for topic, priority, *rest in rows]
 
     async def move(self, claims: Sequence[tuple[Fence, str]]) -> set[bytes]:

@@ -131,11 +131,12 @@ RETURNING uuid_send(j.id) AS id, j.attempts, j.name, j.topic, j.args::text AS ar
 
 -- name: find_levels :many
 -- What:    the next levels (topic, priority) that have waiting jobs without a group, by a loose index scan: two descents for each.
--- Args:    $1 topic, $2 priority smallint: the level to begin after, $3 limit int, $4 boolean: whether to go on behind that topic,
---          $5 now.   Guard: none: reads.
+-- Args:    $1 topic, $2 priority smallint: the level to begin after, $3 limit int, $4 topics text[]: these alone, each after that
+--          priority, and so many levels of each (NULL: all), $5 now.   Guard: none: reads.
 -- Returns: topic, priority, when its first job is due (Unix seconds), and whether it is due now.
 WITH RECURSIVE levels AS (
-    SELECT $1::text AS topic, $2::smallint AS priority, NULL::timestamptz AS next_run_at, 0 AS place
+    SELECT t.topic, $2::smallint AS priority, NULL::timestamptz AS next_run_at, 0 AS place
+    FROM unnest(coalesce($4::text[], ARRAY[$1::text])) AS t(topic)
     UNION ALL
     SELECT f.topic, f.priority, f.next_run_at, l.place + 1
     FROM levels l
@@ -146,7 +147,7 @@ WITH RECURSIVE levels AS (
              ORDER BY j.priority DESC, j.next_run_at LIMIT 1)
             UNION ALL
             (SELECT j.topic, j.priority, j.next_run_at FROM pulse.jobs j
-             WHERE $4 AND j.topic > l.topic AND j.group_key IS NULL AND j.status IN ('PENDING', 'RETRYING')
+             WHERE $4 IS NULL AND j.topic > l.topic AND j.group_key IS NULL AND j.status IN ('PENDING', 'RETRYING')
              ORDER BY j.topic, j.priority DESC, j.next_run_at LIMIT 1)
         ) AS n LIMIT 1
     ) AS f

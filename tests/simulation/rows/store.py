@@ -243,8 +243,8 @@ class FakeStore:
         await self._claimed(claims)
         return claims
 
-    async def find_levels(self, after: Level, limit: int, *, others: bool = True) -> list[Head]:
-        return await self._do("find_levels", lambda: self._rows.find_levels(after, limit, self._now(), others=others))
+    async def find_levels(self, after: Level, limit: int, *, topics: Sequence[str] | None = None) -> list[Head]:
+        return await self._do("find_levels", lambda: self._rows.find_levels(after, limit, self._now(), topics=topics))
 
     async def move(self, claims: Sequence[tuple[Fence, str]]) -> set[bytes]:
         def act() -> set[bytes]:

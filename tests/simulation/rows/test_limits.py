@@ -122,10 +122,17 @@ class Histories:
     async def do_look(self) -> tuple[object, object]:
         """What a survey finds."""
         after, most = GroupLevel("a", "g", 0), self.chance.choice((1, 9))
-        store, rows, first, others = self.store, self.rows, Level("a", 1), self.chance.choice((True, False))
+        store, rows, first, topics = (
+            self.store,
+            self.rows,
+            Level("a", 1),
+            self.chance.choice((None, TOPICS[:1], TOPICS)),
+        )
         groups = await store.limited.find_levels(after, most, now=self.now)
-        plain = await store.find_levels(first, 9, others=others, now=self.now)
-        expected = rows.find_levels(first, 9, self.now, others=others)
+        plain = await store.find_levels(first, 9, topics=topics, now=self.now)
+        expected = rows.find_levels(first, 9, self.now, topics=topics)
+        if topics is not None:
+            plain.sort()
         return (groups, plain), (rows.limits.heads(rows, after, most, self.now), expected)
 
     async def do_wait(self) -> tuple[object, object]:

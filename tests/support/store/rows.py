@@ -136,14 +136,15 @@ class Rows(Model):
         self.limits.spend(chosen, now)
         return claims, [blocked for room in rooms if (blocked := room.blocked()) is not None]
 
-    def find_levels(self, after: Level, most: int, now: datetime, *, others: bool = True) -> list[Head]:
-        """The levels after *after* that have waiting jobs without a group; *others*: of other topics, too."""
+    def find_levels(self, after: Level, most: int, now: datetime, *, topics: Sequence[str] | None = None) -> list[Head]:
+        """The levels after *after*, or below its priority in *topics*, that have waiting jobs without a group."""
         first: dict[Level, datetime] = {}
         for job in self.jobs.values():
             level = Level(job.topic, job.priority)
-            if job.topic != after.topic and not others:
+            start = after if topics is None else Level(job.topic, after.priority)
+            if topics is not None and job.topic not in topics:
                 continue
-            if job.status in WAITING and job.group_key is None and _place(level) > _place(after):
+            if job.status in WAITING and job.group_key is None and _place(level) > _place(start):
                 first[level] = min(first.get(level, job.next_run_at), job.next_run_at)
         return [Head(one, first[one].timestamp(), first[one] <= now) for one in sorted(first, key=_place)[:most]]
 

@@ -95,8 +95,8 @@ class Cursors:
     def _next_full_s(self) -> float:
         """When the next full claim is allowed."""
         share, most_s = CHEAP_SHARE, FULL_PAUSE_MAX_S
-        if self._dear:  # the pause is not longer than full claims have been slow: one may have waited for a lock
-            slow_s = self._full_s - self._dear_since_s
+        if self._dear:
+            slow_s = self._full_s - self._dear_since_s  # one that was slow alone may have waited for a lock
             share, most_s = DEAR_SHARE, min(most_s, slow_s)
             if not self._wanted:
                 share, most_s = UNWANTED_SHARE, max(FULL_PAUSE_MAX_S, min(slow_s, UNWANTED_PAUSE_MAX_S))
@@ -126,9 +126,16 @@ class Cursors:
         self._note(level)
 
     def found(self, level: Level, due_s: float) -> None:
-        """The first job of *level* is due then; unlike ``learn`` this does not restrict where the next claim begins."""
+        """
+        The first job of *level* is due then; unlike ``learn`` this does not restrict where the next claim begins.
+
+        It may be one that no claim takes, so the cursor does not stay there.
+        """
+        before = self._positions.get(level)
         self.learn(level, due_s)
-        if self._positions[level] is None:
+        if before is not None:
+            self._reached.setdefault(level, before)
+        elif self._positions[level] is None:
             self._positions[level] = due_s - BACK_S
 
     def _note(self, level: Level) -> None:

@@ -95,6 +95,7 @@ class ClaimLoop:
         self._refused_jobs = refused_jobs
         self._quarantine = quarantine
         self._batch = batch
+        self._unreached: set[str] = set()  # topics of which the full claims of this pass have left levels
 
     async def run(self) -> None:
         """Claim until cancelled."""
@@ -197,6 +198,8 @@ class ClaimLoop:
             more |= is_more
             if claim.starts is None or window is not None:
                 cost_s += took_s
+        if self._unreached:
+            cost_s += await self._find_left()
         return more, cost_s
 
     def _planned(self, serving: Serving, window: int | None, *, full: bool) -> ClaimRange | None:
@@ -210,7 +213,9 @@ class ClaimLoop:
         if starts == [] and not turns:
             return None
         plan = serving.plan(self._batch)
-        if not plan.seats:
+        if not plan.seats:  # the claim before has used them
+            if full:
+                self._cursors.want_full()
             return None
         if topics and (starts is None or window is not None):  # a claim that looks everywhere has no part for them
             return ClaimRange(plan, topics, starts, turns=[], version=version, is_followed=bool(turns))
@@ -235,7 +240,7 @@ class ClaimLoop:
             if is_first and (limits := await self._limited.topics()) != self._turns.limits:
                 self._signal.set_limits(limits)  # its notification was lost
             for topic in served.intersection(self._turns.limits) if is_first else ():
-                for head in await self._levels_of(topic):
+                for head in await self._levels_of([topic]):
                     self._turns.found(GroupLevel(topic, None, head.level.priority), head.due_at)
             heads = await self._limited.find_levels(self._turns.survey_from(), SURVEY)
         except UnavailableError:
@@ -243,19 +248,24 @@ class ClaimLoop:
             raise
         self._turns.surveyed(heads, served, began_s, time.monotonic())
 
-    async def _find_left(self, topics: Iterable[str]) -> None:
+    async def _find_left(self) -> float:
         """
-        Find the levels that a full claim did not reach, having filled its seats before.
+        Find the levels that full claims did not reach, having filled their seats before; returns the seconds it took.
 
         Else they would be known only when those before are empty and another full claim is made, which may be dear.
         """
-        for topic in topics:
-            for head in await self._levels_of(topic):
+        began_s, topics = time.monotonic(), sorted(self._unreached)
+        self._unreached.clear()
+        try:
+            for head in await self._levels_of(topics):
                 self._cursors.found(head.level, head.due_at)
+        except UnavailableError:  # what was claimed is handed out
+            self._cursors.want_full()
+        return time.monotonic() - began_s
 
-    async def _levels_of(self, topic: str) -> list[Head]:
+    async def _levels_of(self, topics: Sequence[str]) -> list[Head]:
         """Those with a job that is due."""
-        heads = await self._store.find_levels(Level(topic, ABOVE_ALL), SURVEY_ONE, others=False)
+        heads = await self._store.find_levels(Level("", ABOVE_ALL), SURVEY_ONE, topics=topics)
         return [head for head in heads if head.is_due]
 
     async def _survey(self) -> float:
@@ -296,8 +306,6 @@ class ClaimLoop:
         if self._quarantine.is_active:
             self._quarantine.succeeded(plan.topics, full=is_full)
         more = await self._claimed(claim, claims, blocked)
-        if is_full and more:
-            await self._find_left(claim.topics)
         return more, time.monotonic() - began_s
 
     @property
@@ -340,6 +348,8 @@ class ClaimLoop:
         await self._handout.take(plan, claims)
         if is_full:
             self._signal.work_left(plan.topics)
+            if starts is None:
+                self._unreached.update(claim.topics)
             return True
         if in_turn:
             return True  # of the other levels some may not have been read to their ends

@@ -48,7 +48,7 @@ class Serving:
 
     Attributes:
         topics: In the order in which equal priorities are served in this turn.
-        workers: By their identities, those without room, too.
+        workers: By their identities, those without room, too; they come and go.
     """
 
     topics: tuple[str, ...]
@@ -191,8 +191,13 @@ class WorkerRegistry:
     def has_others(self, worker: RegisteredWorker) -> bool:
         """Whether other workers serve all topics of *worker*, too."""
         own = worker.facts.topics
-        served = {topic for topics, some in self._serving.items() if topics != own or len(some) > 1 for topic in topics}
-        return served.issuperset(own)
+        left = set(own)
+        for topics, some in self._serving.items():
+            if topics != own or len(some) > 1:
+                left.difference_update(topics)
+            if not left:
+                return True
+        return False
 
     def is_spare(self, worker: RegisteredWorker) -> bool:
         """Whether another worker with room has the topics and handlers of *worker*, too."""

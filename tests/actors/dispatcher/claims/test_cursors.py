@@ -127,6 +127,17 @@ def test_a_claim_that_was_slow_once_is_made_again_soon() -> None:
     assert one.is_full_due(610.1)
 
 
+def test_a_cursor_does_not_stay_at_a_job_that_no_claim_takes() -> None:
+    """One that is set aside, or locked: each claim would walk over all dead entries behind it."""
+    one, level = Cursors(0.5), Level("a", 0)
+    one.learn(level, 1000.0)
+    before = one.starts(["a"])
+    one.found(level, 10.0)
+    assert one.starts(["a"])[0].from_s == 10.0 - BACK_S
+    one.exhausted(one.starts(["a"]), one.begin())
+    assert one.starts(["a"]) == before
+
+
 def test_one_that_is_wanted_is_made_again_soon_while_few_were_slow() -> None:
     """Work waits for it, so pauses become longer with each that is slow, instead of a hundred times as long at once."""
     one = Cursors(0.5)

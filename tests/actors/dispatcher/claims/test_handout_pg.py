@@ -256,6 +256,9 @@ async def test_levels_are_found_by_a_loose_scan(store: Store, connection: Sql) -
     ]  # fmt: skip
     assert await store.find_levels(FIRST, 2, now=now) == found[:2]
     assert await store.find_levels(found[1].level, 10, now=now) == found[2:]
-    assert await store.find_levels(Level("b", 101), 10, others=False, now=now) == found[1:3]
+    of_topics = await store.find_levels(Level("", 101), 10, topics=["b", "a"], now=now)
+    assert sorted(of_topics) == found[:1] + sorted(found[1:3])
+    assert await store.find_levels(Level("", 101), 1, topics=["b"], now=now) == found[1:2]
+    assert await store.find_levels(Level("", 7), 9, topics=["b"], now=now) == found[2:3]
     assert await store.find_levels(found[-1].level, 10) == []
     assert (await store.find_levels(FIRST, 1))[0].is_due

@@ -246,6 +246,7 @@ async def test_topics_that_are_claimed_apart_share_the_room(bench: Bench) -> Non
     bench.claims.quarantine.failed(worker.facts.topics, time.monotonic(), lasts=True)
     await bench.claims.loop.pass_once()
     assert len(jobs_of(worker)) == len(bench.levels) == 1
+    assert bench.claims.signal.cursors._wanted, "it was the full claim that would have found its old jobs"
 
 
 async def test_a_full_claim_that_failed_is_made_up_for(bench: Bench) -> None:
@@ -341,9 +342,9 @@ async def test_to_look_behind_a_full_claim_has_its_cost(bench: Bench) -> None:
         "pulse_actors.dispatcher.claims.loop.time", SimpleNamespace(monotonic=lambda: now_s[0], time=lambda: 0.0)
     )
 
-    async def slow(after: Level, most: int, *, others: bool) -> list[Head]:
+    async def slow(after: Level, most: int, *, topics: Sequence[str]) -> list[Head]:
         now_s[0] += 3.0
-        return await find_levels(after, most, others=others)
+        return await find_levels(after, most, topics=topics)
 
     bench.monkeypatch.setattr(bench.store, "find_levels", slow)
     for _ in range(3):
@@ -355,7 +356,7 @@ async def test_to_look_behind_a_full_claim_has_its_cost(bench: Bench) -> None:
     worker.capacity = 2
     assert await bench.claims.loop.pass_once() is True
     assert len(jobs_of(worker)) == 2
-    assert costs == [3.0]
+    assert (costs, now_s) == ([3.0], [3.0])
 
 
 async def test_where_full_claims_are_dear_windows_find_the_rest(bench: Bench) -> None:
