@@ -204,6 +204,14 @@ class TestOutput:
         ]  # fmt: skip
         assert len({frozenset(row) for row in document["topics"]}) == 1
 
+    def test_groups(self, directory: Path) -> None:
+        answer = {"groups": [], "is_all": False}
+        with FakeDispatcher(directory, {"topics.groups": answer}):
+            assert pulse(directory, "ctl topics groups images --json").document == answer
+            done = pulse(directory, "ctl topics groups images")
+        assert done.out == "no group has waiting jobs\n"
+        assert "There are more groups than were looked at.\n" in done.err
+
     def test_a_list_that_is_watched(self, directory: Path) -> None:
         script = {"jobs.list": {"jobs": [answers.job()], "next": None}}
         command = [*PULSE, "ctl", "--timeout", "0.2", "jobs", "list", "--watch", "0.1"]

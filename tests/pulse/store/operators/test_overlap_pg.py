@@ -96,13 +96,17 @@ async def test_skip(store: Store, connection: Sql, stage: str) -> None:
 
 
 async def test_skip_goes_on_when_it_is_finished(store: Store, connection: Sql) -> None:
-    """The next occurrence after the end of the last job fires; also when that job is gone."""
-    await make(store, "skip")
-    assert await verdicts(store, 0) == ["fired"]
-    await finish(store, 1)
-    assert await verdicts(store, 1) == ["fired"]
+    """The next occurrence after the end of the last job fires; also when that job is gone. What was skipped is kept."""
+    schedule = await make(store, "skip")
+    assert await verdicts(store, 0, 1) == ["fired", "skipped"]
+    first = await job_of(connection, schedule, 0)
+    await finish(store, 61)
+    assert await verdicts(store, 2) == ["fired"]
     await connection.execute("DELETE FROM pulse.jobs")
-    assert await verdicts(store, 2, 3) == ["fired", "skipped"]
+    assert await verdicts(store, 3) == ["fired"]
+    found = found_of(await store.schedules.get(schedule))
+    assert (found["skipped_at"], found["skipped_for"]) == (at(EVERY_S).timestamp(), first)
+    assert await verdicts(store, 4) == ["skipped"]
 
 
 async def test_jobs_that_were_triggered_do_not_count(store: Store, connection: Sql) -> None:
