@@ -23,7 +23,7 @@ from pulse_actors.dispatcher.claims.placement import length_of
 from pulse_actors.dispatcher.claims.quarantine import Quarantine
 from pulse_actors.dispatcher.claims.refused_jobs import RefusedJobs
 from pulse_actors.dispatcher.claims.work_signal import WorkSignal
-from pulse_actors.dispatcher.workers.registry import ClaimPlan, Serving, WorkerRegistry
+from pulse_actors.dispatcher.workers.registry import ClaimPlan, TopicWorkers, WorkerRegistry
 from pulse_actors.runtime.actor import Backoff
 
 SHORT_CHARS: Final = 2000  # bytes that a claim counts for short args; it ends after 8 MiB ...
@@ -172,7 +172,7 @@ class ClaimLoop:
         return more
 
     async def _claim_all(
-        self, serving: Sequence[Serving], window: int | None, unbelieved: list[UnavailableError], *, full: bool
+        self, serving: Sequence[TopicWorkers], window: int | None, unbelieved: list[UnavailableError], *, full: bool
     ) -> tuple[bool, float]:
         """
         Claim for each set of topics; an "away" that may be a refusal does not stop the others.
@@ -183,7 +183,7 @@ class ClaimLoop:
         more, cost_s = False, 0.0
         if full and any(len(one.topics) > FEW_TOPICS for one in serving):
             cost_s = await self._survey()
-        divided: Iterable[Serving] = serving
+        divided: Iterable[TopicWorkers] = serving
         if self._quarantine.is_active:
             divided = self._quarantine.divided(serving, time.monotonic())
         for one in divided:
@@ -202,7 +202,7 @@ class ClaimLoop:
             cost_s += await self._find_left()
         return more, cost_s
 
-    def _planned(self, serving: Serving, window: int | None, *, full: bool) -> ClaimRange | None:
+    def _planned(self, serving: TopicWorkers, window: int | None, *, full: bool) -> ClaimRange | None:
         """The next claim for *serving*; None: there is nowhere to look, or no room any more."""
         limits, topics = self._turns.limits, serving.topics
         if limits:

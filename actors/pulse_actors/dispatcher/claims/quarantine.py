@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Final
 
 from pulse.store.failures import STUBBORN
-from pulse_actors.dispatcher.workers.registry import Serving
+from pulse_actors.dispatcher.workers.registry import TopicWorkers
 
 SHORTEST_S: Final = 0.5
 LONGEST_S: Final = 10.0
@@ -103,7 +103,7 @@ class Quarantine:
             return [*self.parts(ordered[:middle], now_s), *self.parts(ordered[middle:], now_s)]
         return [] if now_s < self._pauses.get(key, (now_s, 0.0, False))[0] else [topics]
 
-    def divided(self, serving: Iterable[Serving], now_s: float) -> Iterator[Serving]:
+    def divided(self, serving: Iterable[TopicWorkers], now_s: float) -> Iterator[TopicWorkers]:
         """What may be claimed together of the topics of *serving*, monotonic clock *now_s*."""
         for one in serving:
             parts = self.parts(one.topics, now_s)

@@ -42,7 +42,7 @@ class ClaimPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class Serving:
+class TopicWorkers:
     """
     Workers that serve the same topics, of which some may have room.
 
@@ -270,15 +270,15 @@ class WorkerRegistry:
             worker.contact.fall_silent()
         return fallen
 
-    def with_room(self, *, again: bool = False) -> list[Serving]:
-        """For whom to claim, in a new turn or *again*: each set of topics that workers with room serve."""
+    def with_room(self, *, again: bool = False) -> list[TopicWorkers]:
+        """Each set of topics that workers with room serve, in a new turn or *again*: a claim is made for each."""
         if self.closed:
             return []
         self._turn += not again
-        found: list[Serving] = []
+        found: list[TopicWorkers] = []
         for topics, workers in self._serving.items():
             shift = self._turn % max(len(topics), 1)  # rotate: no topic is always last among equal priorities
-            serving = Serving(topics[shift:] + topics[:shift], workers)
+            serving = TopicWorkers(topics[shift:] + topics[:shift], workers)
             if topics and serving.has_room:
                 found.append(serving)
         return found

@@ -321,7 +321,7 @@ async def test_the_first_claim_is_full_and_the_next_is_not(bench: Bench) -> None
 
 
 async def test_a_full_claim_that_fills_its_seats_makes_known_what_it_did_not_reach(bench: Bench) -> None:
-    """Other topics and priorities, whose jobs were inserted while nobody told of them; but not what is due later."""
+    """Other topics and priorities, whose jobs were inserted without a notification; but not what is due later."""
     topics = [TOPIC, "b", "c"]
     later = datetime.now(UTC) + timedelta(hours=1)
     for topic, priority in (("b", 0), ("c", 7), ("c", -7), ("unserved", 9)):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pulse.store.failures import STUBBORN
 from pulse_actors.dispatcher.claims.quarantine import APART_S, LONGEST_S, REFUSED_S, SHORTEST_S, Quarantine
-from pulse_actors.dispatcher.workers.registry import Serving
+from pulse_actors.dispatcher.workers.registry import TopicWorkers
 
 
-def serving(*topics: str) -> Serving:
-    return Serving(topics, {})
+def serving(*topics: str) -> TopicWorkers:
+    return TopicWorkers(topics, {})
 
 
 def test_what_may_have_passed_is_tried_again_later_each_time() -> None:
