@@ -33,7 +33,7 @@ SECRET = confidential("geh31m-at-start", "password of a DSN")
 
 @pytest.fixture(scope="module")
 def embedded() -> Iterator[Whole]:
-    cold = {"PYTHONUNBUFFERED": "1"}  # as no warm process has: what a start takes and holds is measured
+    cold = {"PYTHON_COLD_START": "1"}  # no interpreter knows it, and no warm process has it: a start is measured
     with place(None, PULSE_LOG_LEVEL="info", PULSE_LEASE_S="15", **cold) as whole:
         yield whole
 
