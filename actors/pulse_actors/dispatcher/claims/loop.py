@@ -239,9 +239,9 @@ class ClaimLoop:
             served = {topic for worker in self._registry.workers() for topic in worker.facts.topics}
             if is_first and (limits := await self._limited.topics()) != self._turns.limits:
                 self._signal.set_limits(limits)  # its notification was lost
-            for topic in served.intersection(self._turns.limits) if is_first else ():
-                for head in await self._levels_of([topic]):
-                    self._turns.found(GroupLevel(topic, None, head.level.priority), head.due_at)
+            limited = sorted(served.intersection(self._turns.limits))
+            for head in await self._levels_of(limited) if is_first and limited else ():
+                self._turns.found(GroupLevel(head.level.topic, None, head.level.priority), head.due_at)
             heads = await self._limited.find_levels(self._turns.survey_from(), SURVEY)
         except UnavailableError:
             self._turns.want_survey()
