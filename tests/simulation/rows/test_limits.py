@@ -122,12 +122,8 @@ class Histories:
     async def do_look(self) -> tuple[object, object]:
         """What a survey finds."""
         after, most = GroupLevel("a", "g", 0), self.chance.choice((1, 9))
-        store, rows, first, topics = (
-            self.store,
-            self.rows,
-            Level("a", 1),
-            self.chance.choice((None, TOPICS[:1], TOPICS)),
-        )
+        store, rows, first = self.store, self.rows, Level("a", 1)
+        topics = self.chance.choice((None, TOPICS[:1], TOPICS))
         groups = await store.limited.find_levels(after, most, now=self.now)
         plain = await store.find_levels(first, 9, topics=topics, now=self.now)
         expected = rows.find_levels(first, 9, self.now, topics=topics)

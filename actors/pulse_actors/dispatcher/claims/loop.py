@@ -236,11 +236,11 @@ class ClaimLoop:
         """Look for unknown levels of groups, and of topics with a limit: the next part."""
         began_s, is_first = time.monotonic(), self._turns.survey_begins()
         try:
-            served = {topic for worker in self._registry.workers() for topic in worker.facts.topics}
+            served = self._registry.topics()
             if is_first and (limits := await self._limited.topics()) != self._turns.limits:
                 self._signal.set_limits(limits)  # its notification was lost
-            limited = sorted(served.intersection(self._turns.limits))
-            for head in await self._levels_of(limited) if is_first and limited else ():
+            limited = sorted(served.intersection(self._turns.limits)) if is_first else []
+            for head in await self._levels_of(limited) if limited else ():
                 self._turns.found(GroupLevel(head.level.topic, None, head.level.priority), head.due_at)
             heads = await self._limited.find_levels(self._turns.survey_from(), SURVEY)
         except UnavailableError:
@@ -272,7 +272,7 @@ class ClaimLoop:
         """Look for unknown levels, the next part; returns the seconds that it took."""
         began_s = time.monotonic()
         heads = await self._store.find_levels(self._cursors.survey_from(), SURVEY)
-        served = {topic for worker in self._registry.workers() for topic in worker.facts.topics}
+        served = self._registry.topics()
         for head in heads:
             if head.is_due and head.level.topic in served:
                 self._cursors.found(head.level, head.due_at)

@@ -206,6 +206,10 @@ class WorkerRegistry:
             for other in self._serving[worker.facts.topics].values()
         )
 
+    def topics(self) -> set[str]:
+        """The topics that connected workers serve, those of draining ones, too."""
+        return set[str]().union(*self._serving)
+
     def served(self) -> set[str]:
         """The topics of which connected workers take jobs."""
         return {topic for worker in self.workers() if not worker.draining for topic in worker.facts.topics}
