@@ -19,7 +19,7 @@ CHECK = (
     "from pulse.worker.pool.fork_check import open_descriptors, unsafe\n"
     "opened = open_descriptors()\n"
     "exec(sys.argv[1])\n"
-    "print(json.dumps(unsafe(opened)))\n"
+    "print(json.dumps(unsafe(opened)), flush=True)\n"
     "os._exit(0)\n"
 )
 
