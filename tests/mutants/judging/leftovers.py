@@ -1,6 +1,8 @@
 """
 Ends what the tests of a mutant have started: those that are stopped end neither their servers nor their workers.
 
+A server that has lost its options may have been where all programs look for one: what it leaves there is removed.
+
 A supervisor and a pool have sessions of their own, so the group of a fork is not all. But programs inherit the
 environment, and a fork puts its pid there.
 """
@@ -9,12 +11,15 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import time
 from pathlib import Path
 from typing import Final
 
 MARK: Final = "CODE_MUTANT_FORK"  # names that begin with PULSE_ are kept from the systems under test
+PLACE: Final = Path("/run/pulse")
+_IS_OURS: Final = not PLACE.exists()  # else a server that people use is there
 _DEATH_S: Final = 1.0  # what forks faster than it is killed, or does not die, is left
 
 
@@ -24,7 +29,7 @@ def mark() -> None:
 
 
 def end(fork: int) -> None:
-    """Kill the group of *fork*, and all programs that belong to it."""
+    """Kill the group of *fork*, and all programs that belong to it, and remove what servers leave in PLACE."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(fork, signal.SIGKILL)
     deadline_s = time.monotonic() + _DEATH_S
@@ -32,6 +37,8 @@ def end(fork: int) -> None:
         for pid in found:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+    if _IS_OURS:
+        shutil.rmtree(PLACE, ignore_errors=True)
 
 
 def _marked(fork: int) -> list[int]:

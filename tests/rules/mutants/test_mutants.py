@@ -301,8 +301,12 @@ def test_a_test_that_noticed_another_mutant_of_the_function_is_tried_first(tmp_p
     assert warm.in_order(one, names, 1.0)[:3] == ["t/c.py::w", "t/c.py::z", "t/a.py::x[1]"]
 
 
-def test_what_a_fork_has_started_ends_with_it() -> None:
-    """Programs with a session of their own, too, as supervisors are."""
+@pytest.mark.parametrize("is_ours", [True, False])
+def test_what_a_fork_has_started_ends_with_it(is_ours: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs with a session of their own, too, as supervisors are; and what these leave where others look."""
+    monkeypatch.setattr(leftovers, "PLACE", tmp_path / "pulse")
+    monkeypatch.setattr(leftovers, "_IS_OURS", is_ours)
+    (tmp_path / "pulse").mkdir()
     reading, writing = os.pipe()
     fork = os.fork()
     if fork == 0:
@@ -316,6 +320,7 @@ def test_what_a_fork_has_started_ends_with_it() -> None:
     leftovers.end(fork)
     assert os.waitstatus_to_exitcode(os.waitpid(fork, 0)[1]) == -signal.SIGKILL
     until(lambda: not is_alive(program), "its program ends")
+    assert (tmp_path / "pulse").exists() != is_ours
     os.close(reading)
     os.close(writing)
 
@@ -370,6 +375,12 @@ class Warm:
             tell(mutant, KILLED if found else SURVIVED, found)
 
 
+@pytest.fixture
+def warm_is_court(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trial, "Court", lambda warm: warm)
+    monkeypatch.setattr(trial, "Batches", lambda *_: SimpleNamespace(judge=lambda cases, _tell: cases))
+
+
 FAST: Final = "tests/pulse/test_job.py::test_a"
 OWN: Final = "tests/pulse/test_job_system.py::test_b"
 FAR: Final = "tests/pulse/test_config_system.py::test_c"
@@ -384,6 +395,7 @@ FAR: Final = "tests/pulse/test_config_system.py::test_c"
     ({FAR}, OWN, [{OWN}, {FAST}, {OWN}, {FAR}]),
     ({FAR}, f"{FAR}ar", [{FAST}, {OWN}, {FAR}]),
 ])  # fmt: skip
+@pytest.mark.usefixtures("warm_is_court")
 def test_slow_tests_are_run_only_where_fast_ones_notice_nothing(
     noticing: set[str], known: str, recorded: list[set[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -392,14 +404,22 @@ def test_slow_tests_are_run_only_where_fast_ones_notice_nothing(
     monkeypatch.setattr(judges, "processes_for", lambda _: (OWN.partition("::")[0], FAR.partition("::")[0]))
     monkeypatch.setattr(trial, "_files_for", lambda _: [one.partition("::")[0] for one in (FAST, OWN, FAR)])
     items = [SimpleNamespace(nodeid=name, get_closest_marker=lambda _: None) for name in (FAST, OWN, FAR)]
-    monkeypatch.setattr(trial, "Court", lambda warm: warm)
-    monkeypatch.setattr(trial, "Batches", lambda *_: SimpleNamespace(judge=lambda cases, _tell: cases))
     warm = Warm(noticing, items)
     judged = Trial([mutant], time.monotonic() + 60.0, {mutant.key: known} if known else {})
     judged.work(cast("Judges", warm))
     assert judged.end_of(mutant) == (KILLED, *noticing)
     assert warm.recorded == recorded
     assert judged.wrong == []
+
+
+@pytest.mark.usefixtures("warm_is_court")
+def test_why_a_known_mutant_survives() -> None:
+    """The program that its test needs is not installed."""
+    mutant = Mutant("pulse.job", "", Span(0, 1), "x", (1, 1))
+    judged = Trial([mutant], math.inf, {mutant.key: FAR}, is_fast=True)
+    judged.work(cast("Judges", Warm(set(), [])))
+    judged._tell(mutant, SURVIVED, "")
+    assert f"{FAR} fails or skips here, and noticed what survived" in judged.report().splitlines()
 
 
 @pytest.mark.parametrize("scope", ["schema_sql", "nobody_names_this"])
