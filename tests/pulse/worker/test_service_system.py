@@ -191,15 +191,15 @@ def test_progress_that_no_heartbeat_carried_comes_with_the_result() -> None:
         assert child.take_results(1) == [[*pair(one), "ok", None, {"progress": '{"done":3,"of":4}'}]]
 
 
-def test_a_report_that_is_refused_is_taken_apart() -> None:
-    with FakeServer(silent_on=["report"]) as server, worker(server, "--concurrency", "5") as pool:
+def test_a_report_that_is_refused_is_taken_apart(tmp_path: Path) -> None:
+    with FakeServer(silent_on=["report"]) as server, worker(server, app="tests.support.apps.batch_app:app") as pool:
         child = server.wait_child()
-        jobs = [job("nothing") for _ in range(3)]
-        child.assign(jobs)
+        jobs = [job("orders", args(number=number, directory=tmp_path)) for number in range(4)]
+        child.assign(jobs)  # a full batch, which ends at once
         first = child.take("report")
-        assert len(first.body["results"]) == 3
+        assert len(first.body["results"]) == 4
         child.send("error", first.request, {"code": "bad_request", "message": "one of them is bad"})
-        for _ in range(3):
+        for _ in range(4):
             alone = child.take("report")
             (result,) = alone.body["results"]
             if result[0] == jobs[1][0]:

@@ -188,8 +188,9 @@ def eat_plain(step: int = 2**20) -> None:
 @app.handler("eat-crumbs", isolate=True, max_memory_bytes=512 * 2**20)
 def eat_crumbs() -> None:
     crumb: tuple[object, ...] = ()
+    beside = (None,) * 56  # the most that is still allocated as a small object
     while True:
-        crumb = (crumb,)
+        crumb = (crumb, *beside)
 
 
 @app.handler("eat-all", isolate=True)

@@ -8,6 +8,7 @@ import os
 import resource
 import socket
 import stat
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -18,13 +19,13 @@ import pytest
 from pulse import protocol
 from pulse.protocol.roles import Access
 from pulse_actors.dispatcher.admission.connection_limits import MOST_BEFORE_HELLO, MOST_BEFORE_HELLO_OF_ALL
-from pulse_actors.dispatcher.net.session import VIEWER_MAX_FRAME_BYTES
+from pulse_actors.dispatcher.net.session import HELLO_DEADLINE_S, VIEWER_MAX_FRAME_BYTES
 from pulse_supervisor.control.server import MOST_OF_ONE
 from tests.support.checking.markdown import DOCS, section, table
 from tests.support.servers.accounts import account, needs_root, stranger
 from tests.support.servers.postgres import Postgres
 from tests.support.systems.system import Peer, Refused, System, new_job, running
-from tests.support.waiting import until
+from tests.support.waiting import DEADLINE_S, until
 
 pytestmark = [pytest.mark.postgres, pytest.mark.process, needs_root, pytest.mark.system]
 
@@ -143,7 +144,7 @@ def test_one_account_keeps_nobody_out(system: System) -> None:
 
 def test_who_is_anywhere_keeps_nobody_out(system: System) -> None:
     def tcp(source: str) -> socket.socket:
-        return socket.create_connection(("127.0.0.1", system.tcp_port), 5, (source, 0))
+        return socket.create_connection(("127.0.0.1", system.tcp_port), DEADLINE_S, (source, 0))
 
     dispatcher = psutil.Process(system.pids()["dispatcher"])
     at_rest = dispatcher.num_fds()
@@ -151,10 +152,16 @@ def test_who_is_anywhere_keeps_nobody_out(system: System) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 4096)), hard))
     with contextlib.ExitStack() as stack:
         stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
-        idle = [
-            stack.enter_context(tcp(f"127.0.1.{1 + number // MOST_BEFORE_HELLO}"))
-            for number in range(MOST_BEFORE_HELLO_OF_ALL)
-        ]
+        began_s, idle = -HELLO_DEADLINE_S, list[socket.socket]()
+        # again, if a busy machine took so long that the first are closed soon
+        while time.monotonic() > began_s + HELLO_DEADLINE_S / 2:
+            for one in idle:
+                one.close()
+            began_s = time.monotonic()
+            idle = [
+                stack.enter_context(tcp(f"127.0.1.{1 + number // MOST_BEFORE_HELLO}"))
+                for number in range(MOST_BEFORE_HELLO_OF_ALL)
+            ]
         for _ in range(2):  # one source has no more than its share
             with tcp("127.0.1.1") as refused:
                 assert refused.recv(1) == b""

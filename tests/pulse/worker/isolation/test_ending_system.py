@@ -61,7 +61,7 @@ def test_memory_beyond_the_limit(backend: str) -> None:
             assert used["peak_rss_bytes"] < 512 * 2**20
         outcome, text, _ = run(child, job("eat-crumbs"))
         assert (outcome, text.splitlines()[0]) == ("error", "MemoryError")
-        assert "crumb = (crumb,)" in text
+        assert "crumb = (crumb, *beside)" in text
 
 
 def test_a_memory_limit_below_what_the_app_needs() -> None:
