@@ -259,7 +259,8 @@ async def test_schedules_watchdog_and_endings(patient: Patient) -> None:
     )
     await patient.sql.execute(
         "INSERT INTO pulse.attempts (job_id, ended_at, attempt, outcome, error, exit_code)"
-        " SELECT $1::uuid, now() - interval '5 min', n, 'crashed', 'worker process died: SIGSEGV', -11 FROM generate_series(1, 3) n"
+        " SELECT $1::uuid, now() - interval '5 min', n, 'crashed', 'worker process died: SIGSEGV', -11"
+        " FROM generate_series(1, 3) n"
         " UNION ALL SELECT $1::uuid, now() - interval '5 min', 4, 'stalled', 'no progress for 60 s', -9",
         job,
     )
