@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from pulse.cli.admin.manpage import manpage
 from pulse.cli.lazy import LazyGroup
-from pulse.cli.main import cli
+from pulse.cli.main import _fail, cli
 from pulse.errors import PulseError
 from tests.support.checking.every import every
 
@@ -54,6 +54,14 @@ def test_a_command_that_there_is_not(words: list[str], meant: str) -> None:
     done = CliRunner().invoke(cli, words)
     assert done.exit_code == 2
     assert f"No such command {words[-1]!r}. Did you mean {meant!r}?" in done.output
+
+
+def test_a_module_that_no_extra_brings_is_a_fault() -> None:
+    """Nobody is told to install something."""
+    error = ModuleNotFoundError("No module named 'shop'", name="shop")
+    with pytest.raises(ModuleNotFoundError) as raised:
+        _fail(error, ["demo"], has_document=False)
+    assert raised.value is error
 
 
 def test_the_short_help_of_a_command_fits_on_a_line() -> None:

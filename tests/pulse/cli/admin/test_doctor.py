@@ -54,6 +54,12 @@ def test_a_database_that_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
         assert [(one.check, one.text) for one in others if one.state is State.WRONG] == [("topics", "nobody serves it")]
 
 
+def test_a_module_that_no_extra_brings_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pulse.store.admin.doctor", None)
+    with pytest.raises(ModuleNotFoundError, match=r"pulse\.store\.admin\.doctor"):
+        list(_of_database(Settings(), running(), 60.0, 1.0))
+
+
 @pytest.mark.parametrize(("named", "told", "is_embedded"), [
     ("postgresql:///x", None, False),
     (None, None, True),

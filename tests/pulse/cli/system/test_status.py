@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pulse.cli.system.status import _neither
+from pulse.cli.server import ServerHandle
+from pulse.cli.system.status import _neither, ask_both
 from pulse.errors import ForbiddenError, NobodyAnswersError, PulseError
 
 SILENT, NO = NobodyAnswersError("no answer"), ForbiddenError("you may not")
@@ -15,3 +16,10 @@ SILENT, NO = NobodyAnswersError("no answer"), ForbiddenError("you may not")
 )
 def test_a_refusal_says_more_than_silence(supervisor: PulseError, dispatcher: PulseError, told: object) -> None:
     assert _neither(supervisor, dispatcher) is (told or dispatcher)
+
+
+def test_a_supervisor_elsewhere_is_not_asked() -> None:
+    """Its answer is in that of the dispatcher."""
+    answers = ask_both(ServerHandle(None, 1.0, "tls://localhost:1"))
+    assert answers.supervisor == {}
+    assert isinstance(answers.dispatcher, NobodyAnswersError)

@@ -88,7 +88,10 @@ async def test_a_job_that_is_due_stays_where_it_is(connection: Sql) -> None:
 async def test_a_job_of_a_sequence_keeps_its_place(connection: Sql, position: str) -> None:
     job = await waiting(connection, group_key="'g'", run_after="next_run_at")
     await connection.execute(f"UPDATE pulse.jobs SET next_run_at = {position} WHERE id = $1", job)
-    before = await connection.fetchrow("SELECT next_run_at, run_after > now() FROM pulse.jobs WHERE id = $1", job)
+    place = "SELECT next_run_at, run_after > clock_timestamp() FROM pulse.jobs WHERE id = $1"
+    before = await connection.fetchrow(place, job)
+    await send(connection, job, "something else")
+    assert before == await connection.fetchrow(place, job)
     await send(connection, job)
     after = "SELECT next_run_at, run_after <= clock_timestamp() FROM pulse.jobs WHERE id = $1"
     assert before == await connection.fetchrow(after, job)
