@@ -57,7 +57,7 @@ def test_a_command_that_there_is_not(words: list[str], meant: str) -> None:
 
 
 def test_a_module_that_no_extra_brings_is_a_fault() -> None:
-    """Nobody is told to install something."""
+    """It is raised as it is: to install an extra would not help."""
     error = ModuleNotFoundError("No module named 'shop'", name="shop")
     with pytest.raises(ModuleNotFoundError) as raised:
         _fail(error, ["demo"], has_document=False)

@@ -19,7 +19,7 @@ def test_a_refusal_says_more_than_silence(supervisor: PulseError, dispatcher: Pu
 
 
 def test_a_supervisor_elsewhere_is_not_asked() -> None:
-    """Its answer is in that of the dispatcher."""
+    """The dispatcher includes its answer."""
     answers = ask_both(ServerHandle(None, 1.0, "tls://localhost:1"))
     assert answers.supervisor == {}
     assert isinstance(answers.dispatcher, NobodyAnswersError)
