@@ -333,6 +333,6 @@ async def test_the_doctor_names_who_keeps_it_full(database: str, sql: Sql, queue
     assert finding.state is State.WARNING
     assert re.fullmatch(r"the queue of NOTIFY is 6\d% full", finding.text)
     assert f"session {queue.pid} (" in finding.details[0]
-    assert "has been idle in transaction for 0 s" in finding.details[0]
+    assert re.search(r"has been idle in transaction for \d+ s", finding.details[0])
     assert len(finding.details) == 3
     assert "pg_terminate_backend" in said(finding) + finding.advice[0]
