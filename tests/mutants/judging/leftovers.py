@@ -17,8 +17,10 @@ import time
 from pathlib import Path
 from typing import Final
 
+from pulse.system.directories import _SYSTEM_RUNTIME_DIR
+
 MARK: Final = "CODE_MUTANT_FORK"  # names that begin with PULSE_ are kept from the systems under test
-PLACE: Final = Path("/run/pulse")
+PLACE: Final = _SYSTEM_RUNTIME_DIR
 _IS_OURS: Final = not PLACE.exists()  # else a server that people use is there
 _DEATH_S: Final = 1.0  # what forks faster than it is killed, or does not die, is left
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import time
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -49,6 +51,13 @@ class Patient:
 
 def said(finding: Finding) -> str:
     return "\n".join((finding.text, *finding.details))
+
+
+def check_age(pattern: str, text: str, since_s: float) -> None:
+    """*pattern* is in *text*; its group is an age in seconds of what began after *since_s* (time.monotonic)."""
+    found = re.search(pattern, text)
+    assert found, text
+    assert int(found[1]) <= time.monotonic() - since_s + 1
 
 
 async def until_true(connection: Sql, sql: str) -> None:

@@ -19,7 +19,7 @@ from pulse.ops.doctor.finding import State
 from pulse.ops.doctor.verdicts import CheckContext, judge
 from pulse.store.admin import doctor, schema
 from pulse.store.admin.doctor import QUESTIONS, expected_indexes, look
-from tests.support.admin.doctor_kit import WITHIN_S, Patient, said, until_true
+from tests.support.admin.doctor_kit import WITHIN_S, Patient, check_age, said, until_true
 from tests.support.confidential import confidential
 from tests.support.servers.bouncer import bouncer
 from tests.support.servers.postgres import Postgres
@@ -70,6 +70,7 @@ async def test_a_database_that_is_not_utf8(encoded_otherwise: str, encoding: str
 
 
 async def test_who_keeps_a_snapshot(patient: Patient) -> None:
+    began_s = time.monotonic()
     # The slot first: its making waits for transactions that are open, prepared ones too.
     await patient.sql.execute("SELECT pg_create_logical_replication_slot('gone_subscriber', 'pgoutput')")
     session = await patient.session()
@@ -83,10 +84,9 @@ async def test_who_keeps_a_snapshot(patient: Patient) -> None:
         await patient.sql.execute("SELECT pg_drop_replication_slot('gone_subscriber')")
     assert finding.state is State.WARNING
     text = said(finding)
-    assert re.search(
-        rf"session {pid} \(\w+, night report\) has been idle in transaction for \d+ s: .*SELECT count\(\*\)", text
-    )
-    assert re.search(r"prepared transaction left behind of \w+, prepared \d s ago", text)
+    session_is = rf"session {pid} \(\w+, night report\) has been"
+    check_age(rf"{session_is} idle in transaction for (\d+) s: .*SELECT count\(\*\)", text, began_s)
+    check_age(r"prepared transaction left behind of \w+, prepared (\d+) s ago", text, began_s)
     assert "replication slot gone_subscriber (pgoutput, inactive)" in text
 
 
@@ -97,6 +97,7 @@ async def test_an_open_transaction(patient: Patient) -> None:
 
 async def test_locks(patient: Patient) -> None:
     """It names the holder of a table, and waiters with their blockers; only the locked table's checks are skipped."""
+    began_s = time.monotonic()
     holder, waiter = await patient.session(), await patient.session()
     await holder.execute("BEGIN; LOCK TABLE pulse.schedules IN ACCESS EXCLUSIVE MODE")
     waiting = asyncio.ensure_future(waiter.execute("UPDATE pulse.schedules SET paused = true"))
@@ -111,7 +112,8 @@ async def test_locks(patient: Patient) -> None:
     text = said(found["locks"])
     assert f"pid {held_by} " in text
     assert "holds AccessExclusiveLock on pulse.schedules" in text
-    assert re.search(rf"waits for RowExclusiveLock on pulse\.schedules for \d+ s, behind pid {held_by}: UPDATE", text)
+    waits = r"waits for RowExclusiveLock on pulse\.schedules"
+    check_age(rf"{waits} for (\d+) s, behind pid {held_by}: UPDATE", text, began_s)
     assert found["schedules"].text.startswith("another session locks what is looked at")
     assert {name for name, one in found.items() if one.state is State.SKIPPED} == {"schedules", "tables"}
 

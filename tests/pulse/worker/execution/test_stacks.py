@@ -207,6 +207,12 @@ def test_a_stack_is_bounded_and_storable() -> None:
     assert len(text.encode()) <= MAX_STACK_CHARS
 
 
+def give_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine threads take long to answer."""
+    for limit in ("TAKE_S", "_DEEP_S"):
+        monkeypatch.setattr(stacks, limit, 60.0)
+
+
 async def test_another_process_is_asked() -> None:
     """It answers by itself, each time; one that is stopped or gone does not, and is not harmed."""
     with closing(StackFile()) as file, napping(file) as process:
@@ -241,8 +247,7 @@ async def test_a_dump_that_takes_its_time_is_waited_for() -> None:
 
 async def test_to_be_asked_harms_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each running thread dumps its own stack: reading another's could crash."""
-    for limit in ("TAKE_S", "_DEEP_S"):
-        monkeypatch.setattr(stacks, limit, 60.0)  # on a busy machine they take long to answer
+    give_time(monkeypatch)
     with closing(StackFile()) as file, napping(file, IS_BUSY) as process:
         pidfd = os.pidfd_open(process.pid)
         with anyio.fail_after(30):  # the last of them may only just start
@@ -262,8 +267,7 @@ async def test_to_be_asked_harms_nobody(monkeypatch: pytest.MonkeyPatch) -> None
 
 async def test_many_threads_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     """The main one's is kept: in a process of one job, it runs a plain handler."""
-    for limit in ("TAKE_S", "_DEEP_S"):
-        monkeypatch.setattr(stacks, limit, 60.0)  # on a busy machine they take long to answer
+    give_time(monkeypatch)
     crowd = IS_BUSY.replace("range(16)", "range(90)")
     with closing(StackFile()) as file, napping(file, crowd) as process:
         pidfd = os.pidfd_open(process.pid)
@@ -281,8 +285,7 @@ async def test_threads_that_cannot_tell_are_left_out(monkeypatch: pytest.MonkeyP
     with closing(StackFile()) as file, napping(file, HAS_OTHERS) as process:
         pidfd = os.pidfd_open(process.pid)
         assert len(processes.threads(process.pid)) == 14
-        for limit in ("TAKE_S", "_DEEP_S"):
-            monkeypatch.setattr(stacks, limit, 60.0)
+        give_time(monkeypatch)
         with anyio.fail_after(20):  # else it waits for a thread that has nothing to tell
             text = await take(process.pid, pidfd, file)
         assert text is not None
