@@ -137,6 +137,7 @@ async def due_of(connection: Sql) -> dict[str, int]:
     return {row["topic"]: row["count"] for row in rows}
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("limit", [500, 3])
 async def test_schedules_that_are_refused_stop_no_others(
     store: Store, connection: Sql, monkeypatch: Patch, limit: int

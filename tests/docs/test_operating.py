@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
+import pytest
 
 from pulse.config import Settings
 from pulse.ops.doctor.checks import CHECKS
@@ -102,6 +103,7 @@ def test_exit_codes_are_those_of_the_code() -> None:
     assert "exits with 78" in PAGE
 
 
+@pytest.mark.rest
 def test_log_events_are_all_described_and_no_others() -> None:
     logged: set[str] = set()
     for call in _calls():
@@ -114,6 +116,7 @@ def test_log_events_are_all_described_and_no_others() -> None:
     assert sorted(described) == sorted(logged)
 
 
+@pytest.mark.rest
 def test_log_levels_are_those_of_the_calls() -> None:
     levels = {row["event"]: row["level"].split(", ") for row in table(section(PAGE, "Logs"))}
     for call in _calls():
@@ -121,6 +124,7 @@ def test_log_levels_are_those_of_the_calls() -> None:
             assert call.level in levels[call.event], call
 
 
+@pytest.mark.rest
 def test_log_fields_are_those_of_the_calls() -> None:
     told: dict[str, set[str]] = {event: set(fields) for event, fields in SPREAD.items()}
     spread: set[str] = set()

@@ -53,6 +53,7 @@ def browser(web: Flask) -> FlaskClient:
     return web.test_client()
 
 
+@pytest.mark.rest
 def test_a_request_submits_and_another_shows(whole: Whole, browser: FlaskClient) -> None:
     answer = browser.post("/digests", json={"text": "Ada"})
     assert answer.status_code == 202

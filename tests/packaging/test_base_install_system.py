@@ -101,6 +101,7 @@ def worker(whole: Whole, env: dict[str, str], python: Path, tmp_path: Path) -> I
         assert process.wait(END_S) == 0, said.read_text()
 
 
+@pytest.mark.rest
 def test_it_submits_and_runs_jobs(worker: Path, env: dict[str, str], python: Path) -> None:
     """The first submit may come before the worker has said what it serves."""
     done = subprocess.run([python, "-W", "error", "-c", ASK], env=env, capture_output=True, text=True, check=False)

@@ -48,6 +48,7 @@ def pod() -> Manifest:
     return spec
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("version", [OLDEST, NEWEST])
 @pytest.mark.parametrize("kind", [kind for kind, one in FOUND.items() if not one["apiVersion"].startswith(OPERATORS)])
 def test_by_the_schemas_of_kubernetes(kind: str, version: str) -> None:

@@ -9,6 +9,7 @@ last, and measure in seconds, and those of the browser. Single programs with bar
 
 from __future__ import annotations
 
+import gc
 import os
 from collections import defaultdict
 from collections.abc import Generator
@@ -55,6 +56,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """A process of the run that dies fails it: its successor would get nothing to do, and the run never end."""
     config.option.maxworkerrestart = "0"
+    gc.disable()  # what is collected stays
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Lanes:
@@ -76,6 +78,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_collection_finish(session: pytest.Session) -> Generator[None]:
     """The first process sees only names, not markers: a test's name begins with its lane."""
+    gc.freeze()  # else the collector goes through all tests again and again while they run
+    gc.enable()
     if not hasattr(session.config, "workerinput"):
         return (yield)
     items: list[Any] = session.items

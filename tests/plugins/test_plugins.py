@@ -48,6 +48,7 @@ def skips_of(folder: Path, *arguments: str) -> list[str]:
     return (folder / "skips").read_text("utf-8").splitlines()
 
 
+@pytest.mark.rest
 def test_skips_are_listed_with_their_reasons(tmp_path: Path) -> None:
     """A skip by call and one by mark, a line each, also side by side; the list exists when it is empty."""
     (tmp_path / "test_it.py").write_text(SKIPPING)
@@ -82,6 +83,7 @@ def say(lane):
 """
 
 
+@pytest.mark.rest
 def test_lanes(tmp_path: Path) -> None:
     """A lane has one process whatever files its tests are in; what is marked is never nice; names stay as they are."""
     for name in ("a", "b", "c"):
@@ -125,6 +127,7 @@ def test_fails(): assert "PULSE_TIMES_FILE" in os.environ  # else a run in a tes
 """
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     "side_by_side", [pytest.param((), marks=pytest.mark.rest), ("-n", "2")], ids=["alone", "side by side"]
 )
@@ -219,6 +222,7 @@ def leaks_of(folder: Path, *arguments: str) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     "side_by_side", [(), pytest.param(("-n", "1"), marks=pytest.mark.rest)], ids=["alone", "side by side"]
 )

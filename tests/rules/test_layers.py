@@ -80,6 +80,7 @@ def test_imports_that_go_down_are_kept(product: Path) -> None:
     assert lint(product) == ""
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(("importer", "imported"), [
     ("pulse.ui", "pulse.cli"), ("pulse.ops", "pulse.ui"), ("pulse.app", "pulse.config"),
     ("pulse.errors", "pulse.common"), ("pulse.protocol", "pulse.system"),

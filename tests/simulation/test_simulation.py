@@ -37,6 +37,7 @@ def simulation(*words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.rest
 @pytest.mark.long
 @pytest.mark.timeout(600)
 def test_many_seeds_find_nothing() -> None:
@@ -45,6 +46,7 @@ def test_many_seeds_find_nothing() -> None:
     assert done.stdout.startswith(f"{SEEDS} runs")
 
 
+@pytest.mark.rest
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     "variants", [OFTEN, pytest.param(VARIANTS.keys() - OFTEN, marks=pytest.mark.rest)], ids=["often", "others"]
@@ -56,6 +58,7 @@ def test_each_guard_is_missed(variants: AbstractSet[str]) -> None:
     assert done.stdout.count("found by seed") == len(variants)
 
 
+@pytest.mark.rest
 def test_a_seed_is_a_run() -> None:
     """The same seed makes the same history to the last microsecond, in another process too; others differ."""
     first, other = (simulation("--seed", seed).stdout for seed in ("4", "11"))

@@ -152,6 +152,7 @@ class TestServiceManager:
                 until(lambda: manager.heard("") and "STATUS=ready" in told[away:], "the scheduler is back")
                 assert "WATCHDOG=1" not in told[away : told.index("STATUS=ready", away)]
 
+    @pytest.mark.rest
     def test_a_restart_refuses_no_client(self) -> None:
         """The next supervisor takes the sockets over, with connections from meanwhile."""
         with short_directory() as place, contextlib.ExitStack() as clients:
@@ -174,6 +175,7 @@ class TestServiceManager:
                     assert b"LISTEN_FDS" not in environ
                 assert [path.name for path in (place / "run").iterdir() if path.name == "pulse.sock"]
 
+    @pytest.mark.rest
     @pytest.mark.parametrize("stale", ["elsewhere", "no name", "no socket"])
     def test_what_was_handed_over_and_is_of_no_use(self, stale: str) -> None:
         """A socket of another place, or without its name, is closed, and a new one is made: clients find that."""
@@ -245,6 +247,7 @@ class TestCommand:
         assert re.fullmatch(r"pulse-supervisor: runtime directory .* cannot be (made|used): .*\n", done.stderr)
 
 
+@pytest.mark.rest
 def test_a_log_that_nobody_reads_any_more_stops_nothing() -> None:
     """When the reader of stderr has gone, the supervisor goes on, answers, and stops cleanly."""
     with supervisor(four(), pipes_log=True) as rig:

@@ -30,6 +30,7 @@ def orphans(rig: Rig) -> list[int]:
     return [int(act.split()[-1]) for act in rig.acts() if " orphan " in act]
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_it_stops_pools_first_then_the_actors_last_started_first(number: signal.Signals) -> None:
     """The dispatcher hears of the drain, pools end, then dispatcher, scheduler, pause, watchdog, each asked; exit 0."""
@@ -61,6 +62,7 @@ def test_a_stubborn_actor_is_asked_told_and_killed() -> None:
         assert [entry["name"] for entry in rig.log("child_killed")] == ["dispatcher"]
 
 
+@pytest.mark.rest
 def test_while_pools_drain_the_actors_are_still_looked_after() -> None:
     """A dispatcher that dies while a pool drains is started again, since the pool's reports need it."""
     with supervisor([*four(), script("pool", "--stubborn", kind="pool", stop_s=60.0)]) as rig:
@@ -78,6 +80,7 @@ def test_while_pools_drain_the_actors_are_still_looked_after() -> None:
         assert rig.wait_exit() == 0
 
 
+@pytest.mark.rest
 def test_a_second_signal_stops_at_once() -> None:
     """While a pool would drain for a minute, a second SIGTERM ends everything within a second or two."""
     with supervisor([*four(), script("pool", "--stubborn", kind="pool", stop_s=60.0)]) as rig:
@@ -97,6 +100,7 @@ def ends(rig: Rig) -> dict[str, datetime]:
     return {str(one["name"]): datetime.fromisoformat(str(one["timestamp"])) for one in rig.log("child_exited")}
 
 
+@pytest.mark.rest
 def test_in_a_hurry_the_dispatcher_outlives_the_pools() -> None:
     """Pools are killed first; then the dispatcher has half a second to bury their jobs, then actors are killed."""
     pools = [script(name, "--stubborn", kind="pool", stop_s=60.0) for name in ("pool", "pond")]
@@ -116,6 +120,7 @@ def test_in_a_hurry_the_dispatcher_outlives_the_pools() -> None:
         assert rig.acts().count("dispatcher hint drain from=supervisor data={}") == 1
 
 
+@pytest.mark.rest
 def test_a_hurry_that_comes_first_tells_of_the_drain_too() -> None:
     """Two signals at once: the dispatcher hears of the drain before the pools are killed, and has time to act on it."""
     with supervisor([*four(), script("pool", "--stubborn", kind="pool", stop_s=60.0)]) as rig:
@@ -166,6 +171,7 @@ def test_sighup_is_no_reason_to_do_anything() -> None:
         assert rig.pids() == before
 
 
+@pytest.mark.rest
 def test_an_orphan_is_reaped_or_ended_at_the_stop() -> None:
     """What a child left in a session of its own is reaped, or ended and named in the log when the supervisor stops."""
     with supervisor(four(pause=["--orphan", "600"])) as rig:

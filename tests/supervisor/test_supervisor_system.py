@@ -58,6 +58,7 @@ def test_a_killed_actor_is_back_at_once_and_the_others_never_notice() -> None:
         assert all(is_alive(process.pid) for process in below)
 
 
+@pytest.mark.rest
 def test_a_crash_loop_ends_with_70_and_one_line() -> None:
     """More than five deaths within a minute stop everything, also the healthy, and the line says who and why."""
     with supervisor(four(scheduler=["--crash", "primed"])) as rig:
@@ -69,6 +70,7 @@ def test_a_crash_loop_ends_with_70_and_one_line() -> None:
         assert rig.log("supervisor_stopped") != []
 
 
+@pytest.mark.rest
 def test_a_frozen_actor_is_killed_and_replaced() -> None:
     with supervisor(four()) as rig:
         rig.wait_ready()
@@ -95,6 +97,7 @@ def test_an_actor_that_speaks_nonsense_is_killed_and_only_that_one() -> None:
         assert rig.log("child_faulty", name="watchdog") == []
 
 
+@pytest.mark.rest
 def test_a_supervisor_that_was_stopped_itself_blames_nobody() -> None:
     """SIGSTOP and SIGCONT of the supervisor for longer than the actors may be silent: all live on."""
     with supervisor(four()) as rig:

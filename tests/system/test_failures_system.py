@@ -37,6 +37,7 @@ def lines_of(whole: Whole, pool: Pool) -> dict[str, list[tuple[object, ...]]]:
     return found
 
 
+@pytest.mark.rest
 def test_each_dead_letter_is_logged_once(whole: Whole) -> None:
     pool, jobs = whole.pool("--processes", "1"), whole.jobs()
     expected: dict[UUID, tuple[object, ...]] = {

@@ -40,6 +40,7 @@ def jobs(whole: Whole) -> Jobs:
 
 
 class TestResults:
+    @pytest.mark.rest
     @both_backends
     @pytest.mark.parametrize("name", ["mark", "mark-plain"])
     def test_args_and_results(self, jobs: Jobs, name: str, topic: str) -> None:

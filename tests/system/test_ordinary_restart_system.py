@@ -26,6 +26,7 @@ def whole(newest_server: Postgres) -> Iterator[Whole]:
         yield whole
 
 
+@pytest.mark.rest
 def test_an_ordinary_start_is_no_incident(whole: Whole) -> None:
     """From the supervisor's first answer until the workers are there, while jobs have been due for long."""
     whole.start()
@@ -48,6 +49,7 @@ def test_an_ordinary_start_is_no_incident(whole: Whole) -> None:
     whole.jobs().wait(job)  # else its pool keeps it for the next server, for as long as a drain may take
 
 
+@pytest.mark.rest
 def test_an_ordinary_restart_logs_no_warning(whole: Whole) -> None:
     """The workers come first, then the server, which is restarted while a job runs; then its dispatcher, and they."""
     pool = whole.pool("--processes", "2", wait=False)

@@ -94,6 +94,7 @@ def site(whole: Whole) -> Iterator[Traced]:
     collector.server.server_close()
 
 
+@pytest.mark.rest
 def test_a_trace_goes_from_the_submit_through_its_jobs(site: Traced) -> None:
     """Attempts are children of the submit's span, the handler's spans of theirs; jobs that it submits go on in it."""
     job = site.jobs.submit("outer", traceparent=PARENT)
@@ -117,6 +118,7 @@ def test_a_trace_goes_from_the_submit_through_its_jobs(site: Traced) -> None:
     assert parents == {first.id, second.id}
 
 
+@pytest.mark.rest
 def test_isolated_attempts_have_spans_that_outlive_them(site: Traced) -> None:
     """The worker has the span: it ends as an error when the process is killed; the handler's are its children."""
     job, dead = site.jobs.submit("apart", traceparent=PARENT), site.jobs.submit("killed", traceparent=PARENT)

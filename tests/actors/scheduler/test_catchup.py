@@ -89,6 +89,7 @@ def test_skip(rule: dict[str, Any]) -> None:
     assert minutes(firing_of(due(7200.0, kind="at", at_us=NOON_US, catch_up="skip"))) == (None, None)
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("rule", [{}, {"kind": "every", "every_s": 60.0}])
 def test_all(rule: dict[str, Any]) -> None:
     assert minutes(firing_of(due(300.0, **rule, catch_up="all"))) == (0, 1)

@@ -186,6 +186,7 @@ async def watched(module_database: str) -> AsyncIterator[Sql]:
     await checkpoint()
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("how", HOWS)
 @pytest.mark.parametrize("is_gone", [False, True], ids=["stay", "gone"])
 async def test_killed_at_each_statement(module_database: str, watched: Sql, how: str, *, is_gone: bool) -> None:

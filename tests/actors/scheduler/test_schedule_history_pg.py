@@ -335,6 +335,7 @@ def database(newest_server: Postgres) -> Iterator[tuple[asyncio.Runner, Store, S
         runner.run(connection.close())
 
 
+@pytest.mark.rest
 @EXAMPLES
 @pytest.mark.timeout(2 * settings().max_examples)
 def test_schedulers_fire_exactly_once(database: tuple[asyncio.Runner, Store, Sql], part: int) -> None:

@@ -211,6 +211,7 @@ def walk(cron: str, zone: str, start: int, end: int, most: int) -> list[int]:
     return found
 
 
+@pytest.mark.rest
 @settings(
     deadline=None, max_examples=settings().max_examples if WHOLE else 6
 )  # the first example of a zone walks through its year

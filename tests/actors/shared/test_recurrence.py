@@ -92,6 +92,7 @@ def occurrences(cron: str) -> list[int]:
     return every
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     "cron",
     ["0 3 * * *", "*/30 * * * * *", "* * 28 2 *", "* 9 1 * *", "30 2 29 2 *", "*/20 * * 27 2 *", "0 0,6 * * 1-5"],

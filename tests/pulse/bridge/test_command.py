@@ -32,6 +32,7 @@ def test_bad_usage(tmp_path: Path, words: list[str], said: str) -> None:
     assert "secret" not in done.err
 
 
+@pytest.mark.rest
 def test_where_there_are_several_queues_a_server_is_named(tmp_path: Path) -> None:
     """Also for the dashboard and metrics: none goes to the server that would be there without the config file."""
     (tmp_path / "pulse.toml").write_text('[queues.mail]\nserver = "mail.sock"\n', "utf-8")

@@ -276,6 +276,7 @@ class TestOutput:
         assert both.code == 2
         assert "--timeout is given, and --unset timeout: one of them is allowed" in both.err
 
+    @pytest.mark.rest
     @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
     def test_any_encoding(self, server: FakeDispatcher, encoding: str) -> None:
         """A terminal that lacks a character gets its escape; JSON is UTF-8 all the same."""
@@ -453,6 +454,7 @@ class TestNobodyAnswers:
         )
         assert (done.code, done.err) == (3, expected)
 
+    @pytest.mark.rest
     @pytest.mark.parametrize("frozen", [True, False])
     @pytest.mark.parametrize("silent", ["dispatcher", "supervisor"])
     def test_status_without_one_of_them(self, directory: Path, silent: str, frozen: bool) -> None:

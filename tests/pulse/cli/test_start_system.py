@@ -77,6 +77,7 @@ class TestCompletion:
         assert "_PULSE_COMPLETE" in done.out
         assert "pulse" in done.out
 
+    @pytest.mark.rest
     @pytest.mark.parametrize(("words", "expected"), [
         ("pulse ctl ", CTL),
         ("pulse ctl jobs list --st", {"--status"}),

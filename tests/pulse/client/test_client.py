@@ -16,6 +16,7 @@ def test_it_is_up_to_date() -> None:
     assert main(["--check"]) == 0
 
 
+@pytest.mark.rest
 def test_a_change_by_hand_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

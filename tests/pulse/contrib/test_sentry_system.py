@@ -93,6 +93,7 @@ def test_it_reports_for_an_app() -> None:
         install(wrong)
 
 
+@pytest.mark.rest
 def test_attempts_that_run_at_once_share_nothing(child: Peer, sink: Sink) -> None:
     jobs = {user: job("fail", args(user=user), attempt=2) for user in ("anna", "bert")}
     end(child, *jobs.values())
@@ -129,6 +130,7 @@ def test_a_transaction_for_each_attempt(child: Peer, sink: Sink) -> None:
     assert sink.of("event", done) == []
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(("name", "value"), [
     ("fail-plain", "in a thread"), ("fail-apart", "in a process of its own"), ("exit", "3"),
     ("fail", "argument 'user' is missing; it takes user"),

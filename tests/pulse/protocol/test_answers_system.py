@@ -245,6 +245,7 @@ def test_every_request_has_its_answer() -> None:
     assert SUPERVISOR_ANSWERS.keys() == protocol.SUPERVISOR_KINDS.keys()
 
 
+@pytest.mark.rest
 def test_every_answer_is_as_declared(heard: Heard) -> None:
     assert heard.kinds == CLIENT_ANSWERS.keys() | SUPERVISOR_ANSWERS.keys()
 

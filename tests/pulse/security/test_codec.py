@@ -69,6 +69,7 @@ def test_there_and_back(codec: Codec, text: str) -> None:
     assert unseal(codec, "n", json_text.loads(sealed)) == json_text.loads(text)
 
 
+@pytest.mark.rest
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.text(), lambda of: st.lists(of) | st.dictionaries(st.text(), of)

@@ -415,6 +415,7 @@ class StoreMachine(RuleBasedStateMachine):
         return jobs, history
 
 
+@pytest.mark.rest
 @EXAMPLES
 @pytest.mark.timeout(2.0 * settings().max_examples)
 def test_the_store_does_what_the_model_does(database: Database, part: int) -> None:

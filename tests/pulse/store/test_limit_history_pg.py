@@ -127,6 +127,7 @@ class LimitMachine(RuleBasedStateMachine):
             assert not [row for row in waiting if row["is_ready"] and not self.policy["sequence"]]
 
 
+@pytest.mark.rest
 @EXAMPLES
 def test_no_limit_is_exceeded(database: Database, part: int) -> None:
     run_histories(lambda: LimitMachine(database), part)

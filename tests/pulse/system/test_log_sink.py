@@ -103,6 +103,7 @@ def dropped_of(text: bytes) -> int:
     return sum(int(line.split()[1]) for line in text.splitlines() if line.startswith(b"dropped"))
 
 
+@pytest.mark.rest
 def test_nobody_reads(make: Make, ends: tuple[int, Reader]) -> None:
     """A writer does not wait; what fits is kept, the rest counted, and the count is written for the next reader."""
     fd, reader = ends
@@ -123,6 +124,7 @@ def test_nobody_reads(make: Make, ends: tuple[int, Reader]) -> None:
     assert reader.read(lambda text: b"after" in text).count(b"dropped") == 1
 
 
+@pytest.mark.rest
 def test_a_slow_reader_loses_nothing(make: Make, ends: tuple[int, Reader]) -> None:
     fd, reader = ends
     sink = make(fd)

@@ -172,6 +172,7 @@ def test_a_mistake_in_a_test_is_one_clear_error(call: Callable[[], object], mess
         call()
 
 
+@pytest.mark.rest
 def test_a_job_without_an_end_is_an_error(inline: Inline) -> None:
     inline.submit(forever)
     with pytest.raises(InlineError, match="the jobs did not end within 10000 attempts"):

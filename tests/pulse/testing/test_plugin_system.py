@@ -69,12 +69,14 @@ def _pytest(directory: Path, tests: str, *words: str, ini: str = "pulse_app = sh
     return done.returncode, done.stdout + done.stderr
 
 
+@pytest.mark.rest
 def test_a_suite_names_its_app_once(tmp_path: Path) -> None:
     code, said = _pytest(tmp_path, TESTS, "-W", "error")
     assert code == 0, said
     assert "2 passed" in said
 
 
+@pytest.mark.rest
 def test_a_suite_without_an_app_is_told_how_to_name_one(tmp_path: Path) -> None:
     code, said = _pytest(tmp_path, TESTS, ini="")
     assert code == 1
@@ -82,6 +84,7 @@ def test_a_suite_without_an_app_is_told_how_to_name_one(tmp_path: Path) -> None:
     assert "1 passed, 1 error" in said
 
 
+@pytest.mark.rest
 def test_a_failed_test_says_what_was_submitted_instead(tmp_path: Path) -> None:
     code, said = _pytest(tmp_path, FAILING)
     assert code == 1
@@ -89,6 +92,7 @@ def test_a_failed_test_says_what_was_submitted_instead(tmp_path: Path) -> None:
     assert re.search(r"-+ jobs in pulse_inline -+\nresize\(path='a\.png'\) PENDING\n", said)
 
 
+@pytest.mark.rest
 @pytest.mark.postgres
 @pytest.mark.system
 @needs_postgres
@@ -99,6 +103,7 @@ def test_each_process_of_xdist_has_a_server_of_its_own(tmp_path: Path) -> None:
     assert "4 passed" in said
 
 
+@pytest.mark.rest
 def test_the_plugin_costs_next_to_nothing_until_it_is_used() -> None:
     script = (
         "import sys, time, pytest; began = time.perf_counter(); import pulse.testing.plugin; "

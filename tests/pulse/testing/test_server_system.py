@@ -34,6 +34,7 @@ def _started(server: PulseServer, job_id: UUID) -> None:
     until(lambda: server.client.get(job_id).progress is not None, "it runs", WITHIN_S)
 
 
+@pytest.mark.rest
 def test_jobs_run_on_a_real_server(pulse_server: PulseServer) -> None:
     pulse_server.client.submit(pulse.call(ends, "nothing"))
     with pytest.warns(pulse.UnhandledNameWarning):
@@ -47,6 +48,7 @@ def test_jobs_run_on_a_real_server(pulse_server: PulseServer) -> None:
     )
 
 
+@pytest.mark.rest
 def test_in_memory_jobs_end_as_on_the_server(pulse_server: PulseServer) -> None:
     def history(job: pulse.Job) -> object:
         return [(one.attempt, one.outcome, (one.error or "").partition("\n")[0], one.progress) for one in job.history]
@@ -195,6 +197,7 @@ def test_the_next_test_finds_nothing_of_the_one_before(pulse_server: PulseServer
     assert pulse_server.submitted("ends")[0].max_attempts == 3
 
 
+@pytest.mark.rest
 def test_a_handler_that_does_not_obey_is_killed_after_the_test(pulse_server: PulseServer) -> None:
     _started(pulse_server, pulse_server.client.submit(hang, {"first": 9}))
     pulse_server.reset()
@@ -225,6 +228,7 @@ def test_its_database_is_at_hand(pulse_server: PulseServer) -> None:
     assert pulse_server.submitted(ends)[0].status == "COMPLETED"
 
 
+@pytest.mark.rest
 def test_it_works_on_a_database_of_the_tests(newest_server: Postgres) -> None:
     """It installs the schema there."""
     with newest_server.database(installed=False) as dsn, running_pulse(app, dsn=dsn) as server:

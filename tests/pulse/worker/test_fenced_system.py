@@ -150,6 +150,7 @@ def stale(whole: Whole) -> int:
 each_handler = pytest.mark.parametrize("handler", HANDLERS)
 
 
+@pytest.mark.rest
 @each_handler
 @pytest.mark.parametrize(("step", "runs"), [("", 1), ("before", 2), ("in", 2), ("end", 2), ("after", 1), ("raise", 1)])
 def test_a_process_that_dies_at_a_step(shop: Shop, handler: str, step: str, runs: int) -> None:
@@ -157,6 +158,7 @@ def test_a_process_that_dies_at_a_step(shop: Shop, handler: str, step: str, runs
     shop.check(shop.pay(handler, die=step), runs=runs)
 
 
+@pytest.mark.rest
 @each_handler
 @pytest.mark.parametrize(("commits", "runs"), [(False, 2), (True, 1)])
 def test_a_worker_that_dies_at_the_commit(whole: Whole, shop: Shop, handler: str, commits: bool, runs: int) -> None:
@@ -166,6 +168,7 @@ def test_a_worker_that_dies_at_the_commit(whole: Whole, shop: Shop, handler: str
         shop.check(job, runs=runs)
 
 
+@pytest.mark.rest
 @each_handler
 @pytest.mark.parametrize(("commits", "runs"), [(False, 2), (True, 1)])
 def test_a_connection_that_is_lost_at_the_commit(
@@ -189,6 +192,7 @@ def test_what_the_worker_says(pool: Pool, shop: Shop) -> None:
     assert "LookupError: after the commit" in pool.said
 
 
+@pytest.mark.rest
 def test_a_handler_that_goes_on_after_the_commit(whole: Whole, shop: Shop, tmp_path: Path) -> None:
     """Its worker's heartbeats go on listing the job: it has not lost it."""
     gate = tmp_path / "gate"

@@ -107,6 +107,7 @@ def test_what_a_handler_may_come_to(backend: str) -> None:
         assert child.take_results(1) == [[*pair(after), "ok", '{"letter":"ä"}']]
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     ("app", "name", "backend"),
     [(APP, "tell", "asyncio"), (APP, "tell", "trio"), (CELLS, "tell", "asyncio"), (CELLS, "tell-plain", "asyncio")],

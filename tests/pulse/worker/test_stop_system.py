@@ -96,6 +96,7 @@ def test_sigterm_gives_back_what_does_not_finish(backend: str, tmp_path: Path) -
         assert pool.wait() == 0
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("by", ["drain", "SIGTERM"])
 def test_a_process_that_does_not_obey_ends_without_a_report(by: str, tmp_path: Path) -> None:
     """The kernel tells the server; no other process takes its place, and gets its jobs again."""
@@ -116,6 +117,7 @@ def notices(parent: Peer) -> list[dict[str, Any]]:
     return [heard.body for heard in list(parent.log) if heard.kind == "capacity" and heard.request is None]
 
 
+@pytest.mark.rest
 def test_sigterm_gives_notice_of_every_child(tmp_path: Path) -> None:
     """The parent announces at once that its children leave, since a busy interpreter cannot; it stays till then."""
     started = tmp_path / "started"

@@ -111,6 +111,7 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return dict(zip(CASES, map(json.loads, lines), strict=True))
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("case", CASES)
 def test_what_a_batch_finds(case: str, said: dict[str, Any]) -> None:
     """A test that fails after the change is taken back finds nothing; twice, and it is not run any more."""

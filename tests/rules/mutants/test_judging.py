@@ -107,6 +107,7 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return dict(zip(CASES, map(json.loads, lines), strict=True))
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("case", CASES)
 def test_what_finds_a_mutant(case: str, said: dict[str, Any]) -> None:
     end, by, dismissed = CASES[case]

@@ -127,6 +127,7 @@ def test_what_is_no_condition_of_sql() -> None:
     assert [one.key for one in sql_operators.mutants_of("d")] == []
 
 
+@pytest.mark.rest
 def test_the_tabled_fit() -> None:
     """Each replaced text is there exactly once, the result is Python, and its tests exist."""
     assert tabled.mutants().keys() - {*modules(), *statements()} == set()
@@ -160,6 +161,7 @@ def test_the_page_of_repairs_is_up_to_date() -> None:
     assert repairs.PAGE.read_text("utf-8") == repairs.page(), "python -m tests.mutants.repairs"
 
 
+@pytest.mark.rest
 def test_what_is_listed_is_there() -> None:
     where = {key.partition(":")[0] for key in EQUIVALENT}
     made = [one.key for n in where for one in (sql_operators if n in statements() else operators).mutants_of(n)]
@@ -196,6 +198,7 @@ def test_the_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert [(one.key, test) for one, test in noticed_of_others(left)] == [(first, "t::one")]
 
 
+@pytest.mark.rest
 def test_a_function_gets_other_code(tmp_path: Path) -> None:
     """Also for modules that have imported it before; it stays in the fork."""
     (mutant,) = [one for one in operators.mutants_of("pulse.common.text") if one.key.endswith(CUT)]
@@ -276,6 +279,7 @@ def test_the_table_of_tests_that_noticed_mutants(tmp_path: Path, monkeypatch: py
     assert killers.known("a") == {"a": "t::four"}
 
 
+@pytest.mark.rest
 def test_the_words_of_a_mutant_say_which_tests_are_about_it(request: pytest.FixtureRequest) -> None:
     """The rarer a word, the more it counts; those of a test are in its name and its function."""
     like = Likeness(request.session.items)

@@ -282,6 +282,7 @@ def _heard(answer: dict[str, object] | None) -> object:
     return (signal["payload"] if isinstance(signal, dict) else None, answer["sent"], answer["is_over"])
 
 
+@pytest.mark.rest
 async def test_workflows(store: Store, connection: Sql, other: Sql) -> None:
     told: Counter[object] = Counter()
     for seed in range(SEEDS):

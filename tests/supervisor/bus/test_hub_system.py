@@ -50,6 +50,7 @@ def test_a_hint_to_nobody_is_dropped() -> None:
         assert rig.wait_log("hint_dropped", source="scheduler")["reason"] == "it is not running"
 
 
+@pytest.mark.rest
 def test_a_frozen_actor_fills_its_own_buffer_only() -> None:
     """Hints to a frozen actor are dropped once its buffer is full; sender and supervisor go on."""
     with supervisor(four(scheduler=["--hint", "pause:x:4000"])) as rig:

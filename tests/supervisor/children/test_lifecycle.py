@@ -641,4 +641,4 @@ class World(RuleBasedStateMachine):
 
 
 World.TestCase.settings = profile(max_examples=300, stateful_step_count=40, deadline=None)
-TestWorld = World.TestCase
+TestWorld = pytest.mark.rest(World.TestCase)

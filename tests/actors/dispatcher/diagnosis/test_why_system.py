@@ -17,6 +17,7 @@ SETTINGS: Final = {"PULSE_LEASE_S": "10", "PULSE_HEARTBEAT_S": "1"}
 ME: Final = f"uid {os.getuid()} ("
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("of_all", [False, True])
 def test_paused(site: Site, of_all: bool) -> None:
     option = [] if of_all else ["--topic", site.topic]

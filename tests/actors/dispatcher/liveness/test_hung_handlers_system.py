@@ -23,6 +23,7 @@ def history(system: System, job: bytes) -> list[tuple[object, ...]]:
     return [tuple(row) for row in system.rows(sql, job.hex())]
 
 
+@pytest.mark.rest
 def test_a_handler_that_hangs(system: System, client: Peer, topic: str) -> None:
     """It alone is charged, with its timeout; its siblings are given back, and waiting jobs go elsewhere."""
     client.submit(
@@ -42,6 +43,7 @@ def test_a_handler_that_hangs(system: System, client: Peer, topic: str) -> None:
     assert history(system, sibling) == [("released", "worker process died: SIGKILL", None)]
 
 
+@pytest.mark.rest
 def test_a_handler_that_stalls(system: System, client: Peer, topic: str) -> None:
     client.submit(new_job(topic=topic))
     manner = Manner(topic, beat_s=0.1, handlers={"n": {"stall_s": 0.1}})
@@ -51,6 +53,7 @@ def test_a_handler_that_stalls(system: System, client: Peer, topic: str) -> None
     assert [outcome for outcome, *_ in history(system, job)] == ["stalled"]
 
 
+@pytest.mark.rest
 def test_where_a_job_hangs(system: System, client: Peer, topic: str) -> None:
     client.submit(waiting := new_job(topic=topic + "-nobody"))
     assert client.refusal("jobs.stack", id=waiting["id"])[0] == "conflict"

@@ -25,6 +25,7 @@ _HELD: Final = """
 SETTINGS: Final[Mapping[str, str]] = {"PULSE_LEASE_S": str(LEASE_S), "PULSE_HEARTBEAT_S": "0.5", "PULSE_SWEEP_S": "0.2"}
 
 
+@pytest.mark.rest
 def test_a_stopped_worker(system: System, client: Peer, topic: str) -> None:
     """It is killed after a silent lease; only then its attempts end, as lapsed leases."""
     client.submit(new_job(topic=topic), new_job(topic=topic, priority=-1))

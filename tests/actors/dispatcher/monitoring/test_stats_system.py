@@ -34,6 +34,7 @@ def _topic(stats: pulse.Stats, name: str) -> pulse.TopicStats:
     return found[0]
 
 
+@pytest.mark.rest
 def test_what_went_through_and_what_waits(whole: Whole) -> None:
     jobs = whole.jobs()
     before, began_s = jobs.client.stats().counters, time.monotonic()

@@ -38,7 +38,6 @@ from tests.support.waiting import until
 pytestmark = [pytest.mark.postgres, pytest.mark.process, pytest.mark.system, pytest.mark.rest]
 
 SECRETS: Final = {who: confidential(f"Sehr-geheim-{who}", f"password of {who}") for who in ("ann", "vic", "wim")}
-USERS: Final = f"ann:{SECRETS['ann']},vic:{hash_password(SECRETS['vic'])}:viewer,wim:{SECRETS['wim']}:worker"
 
 
 @dataclass(slots=True)
@@ -103,9 +102,10 @@ def edge(newest_server: Postgres) -> Iterator[Edge]:
     with short_directory() as directory, newest_server.database() as dsn:
         ca = Authority(directory)
         served = ca.issue("served", "localhost", "127.0.0.1")
+        users = f"ann:{SECRETS['ann']},vic:{hash_password(SECRETS['vic'])}:viewer,wim:{SECRETS['wim']}:worker"
         settings = {
             **SHORT_LEASE, "PULSE_LISTEN": "127.0.0.1:0", "PULSE_TLS_CERT": str(served.cert),
-            "PULSE_TLS_KEY": str(served.key), "PULSE_AUTH_USERS": USERS,
+            "PULSE_TLS_KEY": str(served.key), "PULSE_AUTH_USERS": users,
         }  # fmt: skip
         with place(dsn, **settings) as whole:
             whole.start()

@@ -204,6 +204,7 @@ async def test_a_parent_ends_while_an_operator_retries_another(connection: Sql, 
     assert await violations(connection) == []
 
 
+@pytest.mark.rest
 async def test_a_thousand(context: RequestContext, connection: Sql) -> None:
     """One behind the other, and as many behind the last."""
     chain = [await submit(connection)]

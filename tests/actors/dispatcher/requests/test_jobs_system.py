@@ -126,6 +126,7 @@ def test_drain_sends_workers_home(system: System, client: Peer, topic: str) -> N
         worker.done((waiting, 1))
 
 
+@pytest.mark.rest
 def test_who_reads_many_long_pages_late_gets_them_all(system: System, topic: str) -> None:
     """They are computed one after the other, as fast as they are read; others are served meanwhile."""
     asked = 16  # together more than a connection may leave unread

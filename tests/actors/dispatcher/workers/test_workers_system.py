@@ -48,6 +48,7 @@ def test_a_wrong_hello_ends_the_connection(system: System, client: Peer, kind: s
     assert client.call("ping") == {}
 
 
+@pytest.mark.rest
 def test_no_hello_in_time_ends_the_connection(system: System, client: Peer) -> None:
     with system.peer() as silent, system.peer() as slow:
         slow.send_bytes(b"\0\0\0\x20\x93")

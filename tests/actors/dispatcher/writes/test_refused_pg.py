@@ -120,6 +120,7 @@ async def until_assigned(counter: Counter, jobs: Collection[bytes], left: Mappin
     await until(are_assigned, "the jobs")
 
 
+@pytest.mark.rest
 async def test_claims(counter: Counter, connection: Sql) -> None:
     """Refused jobs are set aside, all others are handed out, and they are, too, as soon as that works."""
     jobs = [await forge(connection, next_run_at=PAST) for _ in range(2 * len(STATES))]
@@ -185,6 +186,7 @@ async def test_what_a_search_finds_before_a_lock(counter: Counter, connection: S
     assert await aside(connection) == {jobs[0]: "XX001"}
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("is_one", [True, False])
 async def test_a_search_has_no_cost(counter: Counter, connection: Sql, monkeypatch: Patch, *, is_one: bool) -> None:
     """It does not count as a full claim: the next ones would be rare, for no reason."""
@@ -429,6 +431,7 @@ async def test_what_expires_while_it_is_set_aside_is_a_dead_letter(counter: Coun
     assert await aside(connection) == {}
 
 
+@pytest.mark.rest
 async def test_late_jobs_that_are_refused(counter: Counter, connection: Sql, monkeypatch: Patch) -> None:
     """Those behind them are dead letters soon, and they themselves as soon as that works."""
     monkeypatch.setattr(expiry, "LOOK_S", 0.5)
@@ -519,6 +522,7 @@ async def test_heartbeats_and_checkpoints(counter: Counter, connection: Sql) -> 
     assert all(not body["lost"] for body in counter.client.bodies("beat"))
 
 
+@pytest.mark.rest
 async def test_submits(counter: Counter, connection: Sql) -> None:
     """A refused request gets the database's words; all others of the same statement are carried out."""
     jobs = [job() for _ in range(2 * len(STATES))]

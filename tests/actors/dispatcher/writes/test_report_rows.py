@@ -88,6 +88,7 @@ details = st.one_of(
 )
 
 
+@pytest.mark.rest
 @given(st.sampled_from(["ok", "error", "retry", "discard", "snooze", "release", "crash", "nonsense"]), details)
 def test_whatever_passes_the_check_can_be_written(outcome: str, detail: object) -> None:
     """A result off the wire is refused by a ProtocolError, or becomes a success or an ending with sound values."""

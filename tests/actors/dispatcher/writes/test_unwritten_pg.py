@@ -91,6 +91,7 @@ async def test_a_row_that_is_locked_for_a_moment(ledge: Ledge) -> None:
     assert not await ledge.is_told()
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     "lock", [ROW, "LOCK TABLE pulse.jobs IN SHARE MODE", "LOCK TABLE pulse.jobs IN ACCESS EXCLUSIVE MODE"]
 )
@@ -156,6 +157,7 @@ async def test_a_report_that_was_written(ledge: Ledge) -> None:
     assert not await ledge.is_told()
 
 
+@pytest.mark.rest
 async def test_what_cannot_be_told_is_told_later(ledge: Ledge) -> None:
     """As soon as the row can be written; until then no mark can be made either."""
     async with ledge.locked(ROW, "LOCK TABLE pulse.sweep_mark IN ACCESS EXCLUSIVE MODE"):

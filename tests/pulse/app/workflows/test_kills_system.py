@@ -160,6 +160,7 @@ def _scene(whole: Whole, directory: Path, killed: str, *, is_written: bool) -> b
     return bool(had)
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(("killed", "is_written"), [
     ("worker", True), ("dispatcher", True), ("dispatcher", False), ("both", True), ("both", False),
 ])  # fmt: skip

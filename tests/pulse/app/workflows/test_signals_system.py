@@ -86,6 +86,7 @@ def _until_it_waits(client: pulse.Client, job: UUID) -> None:
     until(lambda: client.get(job).awaited_signal == "approval", "it waits", WITHIN_S)
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("name", ["waits", "waits_plain", "waits_isolated", "waits_isolated_async"])
 def test_a_signal_and_a_wait_that_is_over(pulse_server: PulseServer, name: str) -> None:
     """Killed when it has the signal, the handler gets the same one again; the second wait ends without."""
@@ -138,6 +139,7 @@ def test_what_is_wrong(pulse_server: PulseServer) -> None:
     assert client.get(job).signals == ()
 
 
+@pytest.mark.rest
 def test_a_batch_gets_none(pulse_server: PulseServer) -> None:
     client = pulse_server.client
     jobs = [client.submit("in_batch", {"path": "a"}) for _ in range(2)]

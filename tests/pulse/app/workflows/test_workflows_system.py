@@ -147,6 +147,7 @@ def _submit(client: pulse.Client, handler: Any) -> tuple[list[UUID], UUID]:
     return parents, child
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("handler", [awaits, streams, plain, isolated, isolated_async])
 def test_parents(pulse_server: PulseServer, handler: Any) -> None:
     """In the order of the submit; in memory it is the same."""
@@ -188,6 +189,7 @@ def lines(path: Path) -> list[str]:
     return [line.split()[0] for line in path.read_text().splitlines()] if path.exists() else []
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("name", ["steps_awaits", "steps_plain", "steps_isolated", "steps_isolated_async"])
 def test_killed_after_a_step(pulse_server: PulseServer, tmp_path: Path, name: str) -> None:
     """The step had returned, so the server had its result when the process killed itself."""
@@ -202,6 +204,7 @@ def test_killed_after_a_step(pulse_server: PulseServer, tmp_path: Path, name: st
     assert [one.outcome for one in job.history] == ["crashed", "snoozed"]
 
 
+@pytest.mark.rest
 def test_steps_in_a_batch(pulse_server: PulseServer, tmp_path: Path) -> None:
     client = pulse_server.client
     ids = [client.submit("steps_in_batch", {"path": str(tmp_path / name)}) for name in "ab"]

@@ -73,6 +73,7 @@ def test_violations(odd: str) -> None:
     assert lines[at + 3] == "          and 5 more"
 
 
+@pytest.mark.rest
 def test_json(odd: str) -> None:
     done = check(odd, "--json", "--examples", "1")
     assert (done.code, done.err.count("\n")) == (1, 1)
@@ -98,6 +99,7 @@ def test_on_a_terminal(odd: str) -> None:
     assert "\x1b[1;31mviolated" in done.out
 
 
+@pytest.mark.rest
 def test_the_audit(own_database: str) -> None:
     assert check(own_database, "--audit").err == "pulse: no audit is installed; `pulse check --install-audit` does it\n"
     first = check(own_database, "--install-audit")

@@ -21,6 +21,7 @@ def empty(server: Postgres) -> Iterator[str]:
         yield dsn
 
 
+@pytest.mark.rest
 def test_the_schema_is_installed_once(empty: str) -> None:
     first = run(["migrate", "--dsn", empty], environment())
     second = run(["migrate"], environment(PULSE_DSN=empty))
@@ -35,6 +36,7 @@ def test_an_upgrade_is_told() -> None:
     assert what_was_done(1, 2) == "schema pulse upgraded from version 1 to 2"
 
 
+@pytest.mark.rest
 def test_the_config_file_names_the_database(empty: str, tmp_path: Path) -> None:
     file = tmp_path / "other.toml"
     file.write_text(f'dsn = "{empty}"\n')
@@ -54,6 +56,7 @@ def test_a_wrong_dsn_is_one_line(dsn: str, message: str) -> None:
     assert "s3cret" not in done.err
 
 
+@pytest.mark.rest
 def test_a_database_without_citus_is_one_line_and_stays_empty(empty: str) -> None:
     host = parse_qs(urlsplit(empty).query)["host"][0]
     done = run(["migrate", "--citus", "--dsn", empty.replace(f"host={host}", f"host={host},{host}")], environment())

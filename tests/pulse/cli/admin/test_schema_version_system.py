@@ -24,6 +24,7 @@ def empty(newest_server: Postgres) -> Iterator[str]:
         yield dsn
 
 
+@pytest.mark.rest
 async def test_it_is_refused_until_its_schema_is_dropped(empty: str) -> None:
     connection = await asyncpg.connect(empty)
     await connection.execute(DEVELOPMENT.format(10))
@@ -43,6 +44,7 @@ async def test_it_is_refused_until_its_schema_is_dropped(empty: str) -> None:
     assert run(["migrate", "--dsn", empty], environment()).out == "schema pulse installed, version 1\n"
 
 
+@pytest.mark.rest
 async def test_a_server_refuses_a_schema_that_is_two_versions_newer(empty: str) -> None:
     """By one line that says what to do, as `pulse migrate` does."""
     run(["migrate", "--dsn", empty], environment())

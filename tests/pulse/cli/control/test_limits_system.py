@@ -101,6 +101,7 @@ def test_what_is_not_sent(server: FakeDispatcher, line: str, said: str) -> None:
     assert len(server.bodies("limits.set")) == before
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(("found", "said"), [
     ([API], ""), ([], "pulse: there is no limit apy yet: until there is, nothing limits the topic\n"),
 ])  # fmt: skip

@@ -63,6 +63,7 @@ def test_an_indented_document_is_the_same_document() -> None:
     assert json.loads(text) == as_json(body)
 
 
+@pytest.mark.rest
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text() | st.binary(max_size=20),

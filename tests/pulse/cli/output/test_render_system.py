@@ -36,6 +36,7 @@ def pulse(directory: Path, line: str, *, env: dict[str, str] | None = None, **op
     return run_on_terminal(shlex.split(line), environment(directory, **(env or {})), **options)
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("line", LISTINGS + PAGES)
 def test_the_text_is_the_same_without_colours(directory: Path, line: str) -> None:
     """Colours carry nothing beyond the words: without them, or without rich, the words are the same."""

@@ -94,6 +94,7 @@ def pool(whole: Whole, project: Project, elsewhere: Path) -> Iterator[Pool]:
         made.bury()
 
 
+@pytest.mark.rest
 def test_the_tests_of_the_project(newest_server: Postgres, whole: Whole) -> None:
     """Its database was made by ``migrate`` alone: so is the schema of pulse in it."""
     with newest_server.database(installed=False) as dsn:
@@ -102,6 +103,7 @@ def test_the_tests_of_the_project(newest_server: Postgres, whole: Whole) -> None
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.rest
 def test_checks_of_the_project(newest_server: Postgres, whole: Whole, tmp_path: Path) -> None:
     """Those of the schema where the database is named, all others before any command."""
     with newest_server.database(installed=False) as dsn:
@@ -115,6 +117,7 @@ def test_checks_of_the_project(newest_server: Postgres, whole: Whole, tmp_path: 
     assert "?: (pulse.E001) PULSE['USR'] is no setting; the nearest that is: USER" in done.stderr
 
 
+@pytest.mark.rest
 def test_a_worker_of_the_project(whole: Whole, project: Project, pool: Pool) -> None:
     """It confirms what was committed, on connections that are as good as those of a request, and stops when asked."""
     jobs = whole.jobs()

@@ -403,6 +403,7 @@ async def limits_left(dsn: str) -> set[str]:
     return found
 
 
+@pytest.mark.rest
 async def test_hosts_of_two_clusters(patient: Patient, empty_dsn: str) -> None:
     """A DSN with a host of another cluster is wrong; one that names a host twice, or one that is down, is not."""
     mine, other = (dict(parse_qsl(urlsplit(one).query)) for one in (patient.dsn, empty_dsn))

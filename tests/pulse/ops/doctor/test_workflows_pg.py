@@ -140,6 +140,7 @@ def test_how_many_ends(ends: int, told: str) -> None:
     assert f"topic 't': {told}" in found.text
 
 
+@pytest.mark.rest
 async def test_what_a_server_asks_is_bounded(patient: Patient) -> None:
     """Jobs that wait for anything else are not read, however many they are; nor are ends beyond the oldest ones."""
     await patient.sql.execute(

@@ -290,6 +290,7 @@ def _each_right(prefix: str) -> list[str]:
     return [f"USAGE ON SCHEMA pulse FROM {role}", *of_tables, *of_sequences, *of_functions]
 
 
+@pytest.mark.rest
 async def test_a_server_has_what_it_needs_and_nothing_else(place: Place) -> None:
     """No request of a server is refused; without any one of its rights one is, and the doctor names that right."""
     role = f"{place.prefix}server"

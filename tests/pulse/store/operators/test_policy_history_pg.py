@@ -232,6 +232,7 @@ def machine(server: Postgres) -> Iterator[Any]:
         runner.run(connection.close())
 
 
+@pytest.mark.rest
 @EXAMPLES
 def test_the_stores_do_what_the_model_does(machine: Any, part: int) -> None:
     run_histories(machine, part)

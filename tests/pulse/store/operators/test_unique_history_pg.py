@@ -147,6 +147,7 @@ class UniqueMachine(RuleBasedStateMachine):
         assert len(fired) == len({*fired})
 
 
+@pytest.mark.rest
 @EXAMPLES
 def test_one_job_has_a_key(database: Database, part: int) -> None:
     run_histories(lambda: UniqueMachine(database), part)

@@ -173,6 +173,7 @@ async def test_pages_of_large_schedules(store: Store) -> None:
     assert ([row["id"] for row in first], [row["id"] for row in rest], end) == ([made[2], made[1]], [made[0]], None)
 
 
+@pytest.mark.rest
 async def test_a_job_larger_than_a_frame(store: Store, connection: Sql) -> None:
     """Its longest text is left out, alone and in a page, with a note."""
     result = f"[{'1, ' * 3_000_000}1]"
@@ -266,6 +267,7 @@ async def test_too_many_to_be_counted(store: Store, connection: Sql) -> None:
     assert await store.depths.count(10, rows=4, now=NOW) is None
 
 
+@pytest.mark.rest
 async def test_many_are_estimated(store: Store, connection: Sql) -> None:
     """A sample is near the truth in sum and by topic; small topics, and named ones, are counted."""
     await connection.execute(FILL, 100_000, 4, NOW)

@@ -112,6 +112,7 @@ async def jobs(connection: Sql) -> list[Row]:
     return made
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("small", [3, 10_000], ids=["walked", "collected"])
 async def test_pages_are_the_list(store: Store, jobs: list[Row], small: int, monkeypatch: Patch) -> None:
     """All pages together are all jobs of the filter, in order, each once: also pages that end before they are full."""

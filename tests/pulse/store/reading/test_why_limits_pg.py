@@ -162,6 +162,7 @@ def crowded_database(server: Postgres) -> Any:
         yield made
 
 
+@pytest.mark.rest
 async def test_in_a_crowded_group(crowded_database: str) -> None:
     """Bounded, whatever waits, runs and has died in the group."""
     plain = await asyncpg.connect(crowded_database)

@@ -224,6 +224,7 @@ def crowded_database(server: Postgres) -> Any:
         yield made
 
 
+@pytest.mark.rest
 async def test_among_many_that_wait(crowded_database: str) -> None:
     """A count that ends at its bound, and reads no more than that, with any statistics."""
     plain = await asyncpg.connect(crowded_database)

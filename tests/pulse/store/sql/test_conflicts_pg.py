@@ -147,6 +147,7 @@ async def test_rolled_back(arena: Arena, first: Op) -> None:
     assert await audit.violations(arena.watcher) == []
 
 
+@pytest.mark.rest
 async def test_statements_do_meet(arena: Arena) -> None:
     """The tests above prove something only if sessions do wait for each other: all that write to the same row do."""
     row_writers = {

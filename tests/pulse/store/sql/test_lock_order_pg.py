@@ -155,6 +155,7 @@ async def _fetch(dsn: str, sql: str, *args: object) -> None:
     await connection.close(timeout=5)
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("seed", [1, 2])
 async def test_a_storm(connection: Sql, dsn: str, seed: int) -> None:
     await audit.install(connection)

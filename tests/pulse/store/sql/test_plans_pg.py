@@ -193,6 +193,7 @@ def subplan(plan: Node, name: str) -> Node:
     return next(node for node in nodes(plan) if node.get("Subplan Name") == f"CTE {name}")
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("mode", ["generic", "custom"])
 @pytest.mark.parametrize("name", CLAIMS)
 async def test_claim_reads_a_range_of_its_index(planned: Planned, name: str, mode: str) -> None:

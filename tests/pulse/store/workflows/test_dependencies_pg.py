@@ -152,6 +152,7 @@ async def test_however_a_job_ends(connection: Sql, end: End, on_failure: str | N
     assert await connection.fetchval("SELECT bool_and(is_over) FROM pulse.dependencies")
 
 
+@pytest.mark.rest
 async def test_a_cascade(connection: Sql) -> None:
     """Each of a thousand that wait for each other is canceled because of the one before it, in one statement."""
     jobs = [first := await submit(connection)]
@@ -164,6 +165,7 @@ async def test_a_cascade(connection: Sql) -> None:
     assert errors == {child: PREVENTED.format(parent, "CANCELED") for parent, child in itertools.pairwise(jobs[1:])}
 
 
+@pytest.mark.rest
 async def test_many_at_once(connection: Sql) -> None:
     """More than are settled at once; each child waits for two of them."""
     parents = [row[0] for row in await connection.fetch("SELECT pulse.submit('n') FROM generate_series(1, 1200)")]

@@ -145,6 +145,7 @@ class DependencyMachine(RuleBasedStateMachine):
         assert self.run(self.connection.fetch(CHECK, 5)) == []
 
 
+@pytest.mark.rest
 @EXAMPLES
 def test_histories(database: tuple[Database, Sql], part: int) -> None:
     run_histories(lambda: DependencyMachine(*database), part)

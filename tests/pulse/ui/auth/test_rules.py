@@ -193,6 +193,7 @@ class TestCredentials:
             throttle.tries(source, 1.0)
         assert throttle.wait_s("x", 1.0) == 0.0
 
+    @pytest.mark.rest
     def test_passwd(self) -> None:
         done = run(["passwd", "alice"], environment(), stdin=b"s3cret-word\n")
         assert done.code == 0, done.err

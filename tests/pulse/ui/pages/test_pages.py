@@ -18,6 +18,7 @@ from pulse.ui.app import make_app
 from pulse.ui.data.poller import Poller
 from pulse.ui.pages import topics
 from pulse.ui.rendering import unknown
+from tests.support.checking.cost import cpu_time
 from tests.support.commandline.cli_answers import error_group, job, stats
 from tests.support.servers.dashboard import Told, ask_about, browser, site_of
 
@@ -30,13 +31,12 @@ async def test_ten_thousand_topics() -> None:
     worker = {"name": "w", "topics": names}
     waits = [{"topic": "t09999", "ready": 5}]
     at = browser(Told(status={"workers": [worker] * 20}, topics_list={"topics": []}, stats=stats(topics=waits)))
-    began_s = time.process_time()
-    got = await at.ask("GET", "/topics")
+    with cpu_time(at_most_s=2.0):
+        got = await at.ask("GET", "/topics")
     assert got.status == 200
     assert got.text.count("<tr data-row>") == topics.MOST
     assert "And 9,500 more" in got.text
     assert ">t09999</a>" in got.text
-    assert time.process_time() - began_s < 2.0
     paused = {name: {"reason": "r"} for name in names}
     at = browser(Told(status={}, dispatch_status={"paused": False, "topics": paused}))
     got = await at.ask("GET", "/gate")

@@ -14,6 +14,7 @@ pytestmark = [pytest.mark.process, pytest.mark.timed]
 both_backends = pytest.mark.parametrize("backend", ["asyncio", "trio"])
 
 
+@pytest.mark.rest
 @both_backends
 def test_silence_is_what_counts(backend: str, tmp_path: Path) -> None:
     gate = tmp_path / "gate"

@@ -245,6 +245,7 @@ async def test_a_dump_that_takes_its_time_is_waited_for() -> None:
         os.close(pidfd)
 
 
+@pytest.mark.rest
 async def test_to_be_asked_harms_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each running thread dumps its own stack: reading another's could crash."""
     give_time(monkeypatch)

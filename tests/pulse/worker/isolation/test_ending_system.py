@@ -51,6 +51,7 @@ def test_one_that_dies_is_a_crash() -> None:
         assert run(child, job("who"))[0] == "ok"
 
 
+@pytest.mark.rest
 @both_backends
 def test_memory_beyond_the_limit(backend: str) -> None:
     with at_work("--backend", backend, app=APP) as (child, _):
@@ -71,6 +72,7 @@ def test_a_memory_limit_below_what_the_app_needs() -> None:
         assert text.startswith("MemoryError: max_memory_bytes is 4096: before the handler runs, ")
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(("name", "backend", "text", "has_stack"), [
     ("compute", "asyncio", "used more than 1 s of CPU time", True),
     ("compute", "trio", "used more than 1 s of CPU time", True),
@@ -158,6 +160,7 @@ def test_a_timeout_counts_from_the_call(kind: str, backend: str, tmp_path: Path)
         assert "Main thread " in extra["stack"]
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(("name", "limits", "outcome", "text", "stopped"), [
     ("deaf", {"timeout_s": 0.3}, "error", "timed out after 0.3 s", "timeout"),
     ("deaf-plain", {"timeout_s": 0.3}, "error", "timed out after 0.3 s", "timeout"),
@@ -188,6 +191,7 @@ def test_one_that_does_not_obey_is_killed(
         assert child.take_results(1)[0][:4] == [*pair(neighbour), "ok", '"through"']
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(("name", "backend"), [("silent", "asyncio"), ("silent", "trio"), ("silent-plain", "asyncio")])
 def test_a_silent_one_is_stopped(name: str, backend: str) -> None:
     with at_work("--backend", backend, env=QUICK, app=APP) as (child, _):
@@ -199,6 +203,7 @@ def test_a_silent_one_is_stopped(name: str, backend: str) -> None:
         assert f"in {name.replace('-', '_')}" in extra["stack"]
 
 
+@pytest.mark.rest
 def test_drain_gives_back_what_does_not_finish(tmp_path: Path) -> None:
     with at_work(env={"PULSE_DRAIN_S": "0.3"}, app=APP) as (child, pool):
         waiting = job("wait", args(gate=tmp_path / "gate", started=tmp_path / "started"))
@@ -241,6 +246,7 @@ def test_a_zygote_that_dies_is_replaced(tmp_path: Path) -> None:
         assert '"event": "zygote_died"' in pool.stderr
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(("source", "reason"), [
     ("raise ValueError('not here')", "cannot load 'picky:app': ValueError: not here"),
     ("import os; os._exit(9)", "exit code 9"),

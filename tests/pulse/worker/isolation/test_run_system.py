@@ -77,6 +77,7 @@ def test_what_a_handler_may_come_to(backend: str) -> None:
         })  # fmt: skip
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("kind", ["", "-plain"])
 def test_a_lease_that_passes_unanswered(kind: str) -> None:
     with FakeServer(heartbeat_s=0.2, lease_s=0.6) as server, worker(server, app=APP):
@@ -163,6 +164,7 @@ def test_large_args_and_results() -> None:
         assert run(child, job("echo", args(text="x" * 200_000)))[1].startswith("too large: result of about 200")
 
 
+@pytest.mark.rest
 def test_many_at_once() -> None:
     with at_work("--concurrency", "50", app=APP) as (child, pool):
         run(child, job("who"))

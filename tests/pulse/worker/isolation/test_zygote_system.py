@@ -121,6 +121,7 @@ def test_after_that_one_runs_at_a_time(careful: tuple[Peer, WorkerProcess], tmp_
     assert {one[0] for one in child.take_results(2)} == {jobs[0][0], jobs[3][0]}
 
 
+@pytest.mark.rest
 def test_those_that_end_soon_follow_each_other(careful: tuple[Peer, WorkerProcess], tmp_path: Path) -> None:
     """Each gets its turn; and after twenty that ended well, several run at once as ever."""
     child, _ = careful
@@ -135,6 +136,7 @@ def test_those_that_end_soon_follow_each_other(careful: tuple[Peer, WorkerProces
     assert [one[2] for one in child.take_results(2)] == ["ok"] * 2
 
 
+@pytest.mark.rest
 def test_a_drain_gives_back_what_waits_for_its_turn(careful: tuple[Peer, WorkerProcess], tmp_path: Path) -> None:
     child, pool = careful
     gate = tmp_path / "gate"

@@ -151,6 +151,7 @@ UNSAFE = {
 }
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("what", UNSAFE)
 def test_an_app_for_which_a_fork_is_not_safe(what: str, place: Path) -> None:
     """The process that has found that out serves itself; the others, and the spare, are started by themselves."""
@@ -196,6 +197,7 @@ def test_a_template_that_dies(place: Path) -> None:
         assert str(second.pid) in (place / "forked").read_text().split()
 
 
+@pytest.mark.rest
 def test_a_template_that_cannot_load_the_app_any_more(place: Path) -> None:
     """The pool says so once, and tries again only for the next process that is needed."""
     with FakeServer() as server, worker(server, app="forked:app", cwd=place) as pool:
@@ -211,6 +213,7 @@ def test_a_template_that_cannot_load_the_app_any_more(place: Path) -> None:
         assert pool.stderr.count("Traceback") == 1
 
 
+@pytest.mark.rest
 def test_a_template_that_hangs(place: Path) -> None:
     with FakeServer() as server, worker(server, app="forked:app", cwd=place) as pool:
         first = server.wait_child()

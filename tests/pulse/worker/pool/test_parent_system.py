@@ -109,6 +109,7 @@ def test_a_second_signal_later(tmp_path: Path) -> None:
         until(lambda: not psutil.pid_exists(process.pid), "no child")
 
 
+@pytest.mark.rest
 def test_a_crash_loop_ends_the_pool(tmp_path: Path) -> None:
     (tmp_path / "dying.py").write_text("import os, pulse\napp = pulse.App()\nos._exit(9)\n")
     with FakeServer() as server, worker(server, app="dying:app", cwd=tmp_path) as pool:

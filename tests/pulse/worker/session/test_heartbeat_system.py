@@ -46,6 +46,7 @@ def test_a_heartbeat_lists_all_that_is_held(tmp_path: Path) -> None:
         child.take("heartbeat", lambda heard: heard.at_s > at_s and heard.body["jobs"] == [])
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("name", ["hold-interpreter", "block-loop"])
 def test_the_parent_beats_for_a_child_that_cannot(name: str, tmp_path: Path) -> None:
     started, gate = tmp_path / "started", tmp_path / "gate"

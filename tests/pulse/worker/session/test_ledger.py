@@ -530,7 +530,7 @@ class LedgerMachine(RuleBasedStateMachine):
         assert all(attempt.phase is Phase.ENDED for attempt in self.ledger._held.values())
 
 
-TestLedger = LedgerMachine.TestCase
+TestLedger = pytest.mark.rest(LedgerMachine.TestCase)
 
 
 def test_what_waits_behind_long_ones_goes_back() -> None:
