@@ -65,6 +65,7 @@ def test_a_request_submits_and_another_shows(whole: Whole, browser: FlaskClient)
     until(lambda: browser.get(place).json == done, "the digest", END_S)
 
 
+@pytest.mark.rest
 def test_what_is_wrong_has_its_status(browser: FlaskClient) -> None:
     wrong = browser.post("/digests", json={"txt": "Ada"})
     assert wrong.status_code == 400
@@ -81,6 +82,7 @@ def test_settings_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch)
     assert create_app({"PULSE_CONNECT": "/given"}).config["PULSE_CONNECT"] == "/given"
 
 
+@pytest.mark.rest
 def test_each_process_has_a_connection_of_its_own(whole: Whole) -> None:
     (whole.directory / "prefork.py").write_text(PREFORK)
     done = run(

@@ -68,6 +68,7 @@ def test_a_seed_is_a_run() -> None:
     assert first != other
 
 
+@pytest.mark.rest
 def test_what_happens_in_a_world() -> None:
     """Every kind of trouble and of ending occurs in these seeds: what is never tried proves nothing."""
     done = simulation("--seeds", f"1-{SEEDS}")

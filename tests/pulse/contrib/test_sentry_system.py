@@ -18,7 +18,7 @@ from tests.support.servers.fake_server import Peer, job
 from tests.support.systems.worker_kit import args, at_work
 from tests.support.waiting import until
 
-pytestmark = [pytest.mark.process, pytest.mark.timed]
+pytestmark = [pytest.mark.process, pytest.mark.timed, pytest.mark.rest]
 
 APP: Final = "tests.support.apps.sentry_app:app"
 
@@ -93,7 +93,6 @@ def test_it_reports_for_an_app() -> None:
         install(wrong)
 
 
-@pytest.mark.rest
 def test_attempts_that_run_at_once_share_nothing(child: Peer, sink: Sink) -> None:
     jobs = {user: job("fail", args(user=user), attempt=2) for user in ("anna", "bert")}
     end(child, *jobs.values())
@@ -130,7 +129,6 @@ def test_a_transaction_for_each_attempt(child: Peer, sink: Sink) -> None:
     assert sink.of("event", done) == []
 
 
-@pytest.mark.rest
 @pytest.mark.parametrize(("name", "value"), [
     ("fail-plain", "in a thread"), ("fail-apart", "in a process of its own"), ("exit", "3"),
     ("fail", "argument 'user' is missing; it takes user"),

@@ -250,6 +250,7 @@ def test_every_answer_is_as_declared(heard: Heard) -> None:
     assert heard.kinds == CLIENT_ANSWERS.keys() | SUPERVISOR_ANSWERS.keys()
 
 
+@pytest.mark.rest
 def test_what_is_declared_is_told(heard: Heard) -> None:
     """A field that no answer has is stale: nobody could ever read it."""
     stale = {

@@ -118,6 +118,7 @@ def test_what_finds_a_mutant(case: str, said: dict[str, Any]) -> None:
         assert reasons[f"test_scene.py::test_{name}"].startswith(reason)
 
 
+@pytest.mark.rest
 def test_what_judges_nothing_is_named(said: dict[str, Any]) -> None:
     """Tests that fail, or do not end, while they are recorded; the next of the same file judge."""
     silent, reached, _, _ = said["notices"]

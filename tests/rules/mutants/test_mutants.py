@@ -416,6 +416,7 @@ def test_slow_tests_are_run_only_where_fast_ones_notice_nothing(
     assert judged.wrong == []
 
 
+@pytest.mark.rest
 @pytest.mark.usefixtures("warm_is_court")
 def test_why_a_known_mutant_survives() -> None:
     """The program that its test needs is not installed."""

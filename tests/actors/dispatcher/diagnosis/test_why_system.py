@@ -10,14 +10,13 @@ import pytest
 
 from tests.support.systems.site_kit import Site
 
-pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.system]
+pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.system, pytest.mark.rest]
 
 # Long enough for the commands of a test, whose worker does not beat meanwhile: a silent lease kills it.
 SETTINGS: Final = {"PULSE_LEASE_S": "10", "PULSE_HEARTBEAT_S": "1"}
 ME: Final = f"uid {os.getuid()} ("
 
 
-@pytest.mark.rest
 @pytest.mark.parametrize("of_all", [False, True])
 def test_paused(site: Site, of_all: bool) -> None:
     option = [] if of_all else ["--topic", site.topic]

@@ -68,6 +68,7 @@ def _seen(client: pulse.Client, done: int) -> list[pulse.Stats]:
     return [stats] if stats.counters.completed >= done and _topic(stats, "default").scheduled else []
 
 
+@pytest.mark.rest
 def test_the_history_grows_step_by_step(whole: Whole) -> None:
     jobs = whole.jobs()
     series = until(lambda: _history(jobs.client), "a step", 4 * STEP_S)[0]

@@ -18,7 +18,7 @@ from tests.support.confidential import confidential
 from tests.support.servers.embedded_kit import needs_postgres
 from tests.support.waiting import until
 
-pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.system, needs_postgres]
+pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.system, needs_postgres, pytest.mark.rest]
 
 KEY: Final = "YSBrZXkgb2YgYSB0ZXN0OiB0aGlydHktdHdvIGJ5dGU="
 codec: Final = FernetCodec(KEY)
@@ -86,7 +86,6 @@ def _until_it_waits(client: pulse.Client, job: UUID) -> None:
     until(lambda: client.get(job).awaited_signal == "approval", "it waits", WITHIN_S)
 
 
-@pytest.mark.rest
 @pytest.mark.parametrize("name", ["waits", "waits_plain", "waits_isolated", "waits_isolated_async"])
 def test_a_signal_and_a_wait_that_is_over(pulse_server: PulseServer, name: str) -> None:
     """Killed when it has the signal, the handler gets the same one again; the second wait ends without."""
@@ -139,7 +138,6 @@ def test_what_is_wrong(pulse_server: PulseServer) -> None:
     assert client.get(job).signals == ()
 
 
-@pytest.mark.rest
 def test_a_batch_gets_none(pulse_server: PulseServer) -> None:
     client = pulse_server.client
     jobs = [client.submit("in_batch", {"path": "a"}) for _ in range(2)]

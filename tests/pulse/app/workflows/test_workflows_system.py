@@ -20,7 +20,7 @@ from tests.support.confidential import confidential
 from tests.support.servers.embedded_kit import needs_postgres
 from tests.support.waiting import until
 
-pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.system, needs_postgres]
+pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.system, needs_postgres, pytest.mark.rest]
 
 KEY: Final = "YSBrZXkgb2YgYSB0ZXN0OiB0aGlydHktdHdvIGJ5dGU="
 codec: Final = FernetCodec(KEY)
@@ -147,7 +147,6 @@ def _submit(client: pulse.Client, handler: Any) -> tuple[list[UUID], UUID]:
     return parents, child
 
 
-@pytest.mark.rest
 @pytest.mark.parametrize("handler", [awaits, streams, plain, isolated, isolated_async])
 def test_parents(pulse_server: PulseServer, handler: Any) -> None:
     """In the order of the submit; in memory it is the same."""
@@ -189,7 +188,6 @@ def lines(path: Path) -> list[str]:
     return [line.split()[0] for line in path.read_text().splitlines()] if path.exists() else []
 
 
-@pytest.mark.rest
 @pytest.mark.parametrize("name", ["steps_awaits", "steps_plain", "steps_isolated", "steps_isolated_async"])
 def test_killed_after_a_step(pulse_server: PulseServer, tmp_path: Path, name: str) -> None:
     """The step had returned, so the server had its result when the process killed itself."""
@@ -204,7 +202,6 @@ def test_killed_after_a_step(pulse_server: PulseServer, tmp_path: Path, name: st
     assert [one.outcome for one in job.history] == ["crashed", "snoozed"]
 
 
-@pytest.mark.rest
 def test_steps_in_a_batch(pulse_server: PulseServer, tmp_path: Path) -> None:
     client = pulse_server.client
     ids = [client.submit("steps_in_batch", {"path": str(tmp_path / name)}) for name in "ab"]
@@ -213,7 +210,6 @@ def test_steps_in_a_batch(pulse_server: PulseServer, tmp_path: Path) -> None:
     assert [client.get(one).result for one in ids] == [["CHARGE", said]] * 2
 
 
-@pytest.mark.rest
 def test_ten_thousand_parents(pulse_server: PulseServer) -> None:
     """One frame takes them, and their child reads them page by page."""
     client = pulse_server.client

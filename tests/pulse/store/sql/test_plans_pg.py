@@ -229,6 +229,7 @@ def _check_levels(plan: Node, locks: Sequence[Node]) -> int:
     return sum(node.get("Actual Loops", 0) > 0 for node in levels)
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("mode", ["generic", "custom"])
 @pytest.mark.parametrize("name", BY_KEY)
 async def test_attempts_are_found_by_key(planned: Planned, name: str, mode: str) -> None:
