@@ -252,6 +252,7 @@ async def test_attempts_are_found_by_key(planned: Planned, name: str, mode: str)
         assert len(scans_of_jobs(inner)) == 1
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("mode", ["generic", "custom"])
 async def test_retention_walks_the_primary_key(planned: Planned, mode: str) -> None:
     """A window of it in order, then a probe for each old job, with any statistics."""
