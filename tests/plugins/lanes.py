@@ -56,7 +56,17 @@ def pytest_runtest_protocol(item: pytest.Item) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """A process of the run that dies fails it: its successor would get nothing to do, and the run never end."""
     config.option.maxworkerrestart = "0"
-    gc.disable()  # what is collected stays
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection() -> Generator[None]:
+    """What is collected stays: the garbage collector looks at none of it, now or while the tests run."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Lanes:
@@ -78,8 +88,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_collection_finish(session: pytest.Session) -> Generator[None]:
     """The first process sees only names, not markers: a test's name begins with its lane."""
-    gc.freeze()  # else the collector goes through all tests again and again while they run
-    gc.enable()
     if not hasattr(session.config, "workerinput"):
         return (yield)
     items: list[Any] = session.items
