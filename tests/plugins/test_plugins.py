@@ -128,9 +128,7 @@ def test_fails(): assert "PULSE_TIMES_FILE" in os.environ  # else a run in a tes
 
 
 @pytest.mark.rest
-@pytest.mark.parametrize(
-    "side_by_side", [pytest.param((), marks=pytest.mark.rest), ("-n", "2")], ids=["alone", "side by side"]
-)
+@pytest.mark.parametrize("side_by_side", [(), ("-n", "2")], ids=["alone", "side by side"])
 def test_costs_are_written(tmp_path: Path, side_by_side: tuple[str, ...]) -> None:
     """Wall time, its own CPU time and its children's, also of those that live on; also of a test that fails."""
     (tmp_path / "test_it.py").write_text(COSTLY)
@@ -223,9 +221,7 @@ def leaks_of(folder: Path, *arguments: str) -> tuple[int, str]:
 
 
 @pytest.mark.rest
-@pytest.mark.parametrize(
-    "side_by_side", [(), pytest.param(("-n", "1"), marks=pytest.mark.rest)], ids=["alone", "side by side"]
-)
+@pytest.mark.parametrize("side_by_side", [(), ("-n", "1")], ids=["alone", "side by side"])
 def test_who_tells_fails(tmp_path: Path, side_by_side: tuple[str, ...]) -> None:
     """Each of them, with secret and place, and without the secret's text; the others pass."""
     (tmp_path / "test_it.py").write_text(TELLING)

@@ -70,7 +70,6 @@ class TestWithItsOwnPostgres:
         assert start(embedded, "existing directory") <= READY_AGAIN_S * busy()
 
     @pytest.mark.usefixtures("unreachable")
-    @pytest.mark.rest
     def test_idle(self, embedded: Whole) -> None:
         """
         With nothing to do, supervisor and actors use 1 % of a core, and the actors hold 200 MB.
