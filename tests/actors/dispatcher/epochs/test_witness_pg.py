@@ -68,7 +68,7 @@ class Host:
 
 class Clock:
     def __init__(self) -> None:
-        self.now_s = time.monotonic()
+        self.now_s = float(round(time.monotonic()))  # sums with it are exact
 
     def monotonic(self) -> float:
         return self.now_s
