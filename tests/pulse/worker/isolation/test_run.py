@@ -85,7 +85,7 @@ class Office:
         self.said.append(("progress", text))
 
     def checkpointed(self, attempt: Attempt, text: str, receipt: Receipt | None = None) -> None:
-        self.said.append(("checkpoint", text))
+        self.said.append(("checkpoint", text) if receipt is None else ("saved", text))
 
     @property
     def reader(self) -> ServerReader:
@@ -155,9 +155,11 @@ async def test_from_work_to_result() -> None:
     """The cell gets the job; its messages are passed on; its result counts when it has ended, with its usage."""
     async with play() as it:
         assert (await it.heard(CellJob)).job == it.attempt.job
-        it.say(Begun(), CellProgress("1"), CellCheckpoint("2"), CellResult("retry", (9.5, "later")))
-        await until_async(lambda: len(it.office.said) == 3, "three words")
-        assert it.office.said == ["begun", ("progress", "1"), ("checkpoint", "2")]
+        it.say(
+            Begun(), CellProgress("1"), CellCheckpoint("2"), CellCheckpoint("3", 1), CellResult("retry", (9.5, "later"))
+        )
+        await until_async(lambda: len(it.office.said) == 4, "four words")
+        assert it.office.said == ["begun", ("progress", "1"), ("checkpoint", "2"), ("saved", "3")]
         assert not it.office.has_heard_of_the_end(), "its process has not ended"
         it.end()
     assert it.office.ending == Outcome("retry", (9.5, "later"))
