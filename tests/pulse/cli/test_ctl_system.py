@@ -212,6 +212,11 @@ class TestOutput:
         assert done.out == "no group has waiting jobs\n"
         assert "There are more groups than were looked at.\n" in done.err
 
+    def test_a_list_that_is_watched_and_never_seen(self, directory: Path) -> None:
+        with FakeDispatcher(directory, {}):
+            done = pulse(directory, "ctl --timeout 0.2 jobs list --watch 1")
+        assert (done.code, done.out, done.err.count("\n")) == (3, "", 1)
+
     def test_a_list_that_is_watched(self, directory: Path) -> None:
         script = {"jobs.list": {"jobs": [answers.job()], "next": None}}
         command = [*PULSE, "ctl", "--timeout", "0.2", "jobs", "list", "--watch", "0.1"]

@@ -17,8 +17,10 @@ from anyio.lowlevel import checkpoint
 
 from pulse import protocol
 from pulse.errors import ProtocolError
+from pulse_actors.dispatcher.admission import request_limits
 from pulse_actors.dispatcher.admission.memory_budget import MemoryBudget
 from pulse_actors.dispatcher.admission.request_limits import MISTAKES, MISTAKES_A_SECOND, STRETCH_S
+from pulse_actors.dispatcher.net import connection as connection_module
 from pulse_actors.dispatcher.net.connection import LITTLE_BYTES, UNREAD_BYTES, PeerConnection
 from pulse_actors.dispatcher.workers.records import BACKLOG_BYTES
 from tests.support.waiting import until_async
@@ -335,7 +337,10 @@ async def test_only_nonsense_is_a_mistake(monkeypatch: pytest.MonkeyPatch) -> No
         await checkpoint()
 
     parts = SimpleNamespace(sleep=pause, Semaphore=anyio.Semaphore, Lock=anyio.Lock)
-    monkeypatch.setattr("pulse_actors.dispatcher.admission.request_limits.anyio", parts)
+    monkeypatch.setattr(request_limits, "anyio", parts)
+    now_s = time.monotonic()  # it stands still: mistakes are not forgiven while they are made
+    for one in (connection_module, request_limits):
+        monkeypatch.setattr(one, "time", SimpleNamespace(monotonic=lambda: now_s))
     for code, is_mistake in (("not_found", False), ("bad_request", True), ("forbidden", True), ("too_large", True)):
         pauses_s.clear()
         connection = PeerConnection(cast("Any", Source(20)), 2**30)
