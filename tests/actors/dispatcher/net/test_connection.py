@@ -17,10 +17,8 @@ from anyio.lowlevel import checkpoint
 
 from pulse import protocol
 from pulse.errors import ProtocolError
-from pulse_actors.dispatcher.admission import request_limits
 from pulse_actors.dispatcher.admission.memory_budget import MemoryBudget
 from pulse_actors.dispatcher.admission.request_limits import MISTAKES, MISTAKES_A_SECOND, STRETCH_S
-from pulse_actors.dispatcher.net import connection as connection_module
 from pulse_actors.dispatcher.net.connection import LITTLE_BYTES, UNREAD_BYTES, PeerConnection
 from pulse_actors.dispatcher.workers.records import BACKLOG_BYTES
 from tests.support.waiting import until_async
@@ -330,17 +328,16 @@ async def test_others_have_their_turn_between_the_frames_of_one() -> None:
 
 
 async def test_only_nonsense_is_a_mistake(monkeypatch: pytest.MonkeyPatch) -> None:
-    pauses_s = list[float]()
+    pauses_s, now_s = list[float](), time.monotonic()
 
     async def pause(for_s: float) -> None:
         pauses_s.append(for_s)
         await checkpoint()
 
     parts = SimpleNamespace(sleep=pause, Semaphore=anyio.Semaphore, Lock=anyio.Lock)
-    monkeypatch.setattr(request_limits, "anyio", parts)
-    now_s = time.monotonic()  # it stands still: mistakes are not forgiven while they are made
-    for one in (connection_module, request_limits):
-        monkeypatch.setattr(one, "time", SimpleNamespace(monotonic=lambda: now_s))
+    monkeypatch.setattr("pulse_actors.dispatcher.admission.request_limits.anyio", parts)
+    for one in ("admission.request_limits", "net.connection"):  # else the first are forgiven before the last is made
+        monkeypatch.setattr(f"pulse_actors.dispatcher.{one}.time", SimpleNamespace(monotonic=lambda: now_s))
     for code, is_mistake in (("not_found", False), ("bad_request", True), ("forbidden", True), ("too_large", True)):
         pauses_s.clear()
         connection = PeerConnection(cast("Any", Source(20)), 2**30)
@@ -381,8 +378,7 @@ HALF: Final = protocol.encode("submit", 1, {"args": "x" * 900})[:700]
 class Heard(list[int]):
     def __init__(self, connection: PeerConnection, other: socket.socket) -> None:
         super().__init__()
-        self.connection = connection
-        self.other = other
+        self.connection, self.other = connection, other
 
     async def listen(self) -> None:
         async for group in self.connection.frames():

@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import json
 from collections.abc import Callable, Coroutine, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from uuid import UUID
 
 import asyncpg
@@ -19,9 +19,6 @@ from pulse.store.statements import STATEMENTS
 from pulse.store.store import Store
 from tests.support.store.helpers import WORKER, Sql, heard_until, holding
 from tests.support.waiting import until_blocked
-
-if TYPE_CHECKING:
-    from asyncpg import Record
 
 HELD: Final = "9999-12-30 00:00:00+00"
 PREVENTED: Final = "canceled: it waited for other jobs, and {} is {}"
@@ -155,13 +152,13 @@ async def test_however_a_job_ends(connection: Sql, end: End, on_failure: str | N
 @pytest.mark.rest
 async def test_a_cascade(connection: Sql) -> None:
     """Each of a thousand that wait for each other is canceled because of the one before it, in one statement."""
-    jobs = [first := await submit(connection)]
+    jobs = [await submit(connection)]
     for _ in range(1000):
         jobs.append(await submit(connection, jobs[-1]))
-    await fail(connection, first)
+    await fail(connection, jobs[0])
     rows = await connection.fetch("SELECT id, last_error FROM pulse.jobs WHERE status = 'CANCELED'")
     errors = {row["id"]: row["last_error"] for row in rows}
-    assert errors.pop(jobs[1]) == PREVENTED.format(first, "DEAD_LETTERED")
+    assert errors.pop(jobs[1]) == PREVENTED.format(jobs[0], "DEAD_LETTERED")
     assert errors == {child: PREVENTED.format(parent, "CANCELED") for parent, child in itertools.pairwise(jobs[1:])}
 
 
@@ -172,9 +169,8 @@ async def test_many_at_once(connection: Sql) -> None:
     children = [await submit(connection, *pair) for pair in zip(parents[::2], parents[1::2], strict=True)]
     await cancel(connection, parents[0])
     await complete(connection, *parents[1:])
-    assert [await state(connection, child) for child in children] == [
-        ("CANCELED", 0, True), *[("PENDING", 0, False)] * 599,
-    ]  # fmt: skip
+    states = [await state(connection, child) for child in children]
+    assert states == [("CANCELED", 0, True), *[("PENDING", 0, False)] * 599]
 
 
 @pytest.mark.parametrize("end", ENDS)
@@ -270,7 +266,7 @@ async def test_in_one_call(connection: Sql) -> None:
 
 
 async def many(connection: Sql, jobs: list[dict[str, Any]]) -> list[UUID]:
-    rows: list[Record] = await connection.fetch("SELECT pulse.submit_many($1)", json.dumps(jobs))
+    rows = await connection.fetch("SELECT pulse.submit_many($1)", json.dumps(jobs))
     return [row[0] for row in rows]
 
 
