@@ -45,7 +45,7 @@ def test_many_seeds_find_nothing() -> None:
 
 
 @pytest.mark.rest
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_each_guard_is_missed() -> None:
     """With a guard taken out some seed finds it, and the same seed finds nothing when it is there."""
     done = simulation(*(word for one in sorted(VARIANTS) for word in ("--variant", one)))
