@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any, Final, cast
 
 import anyio
-import anyio.lowlevel
 import pytest
 
 from pulse.ops.doctor.checks import CHECKS
@@ -15,6 +14,7 @@ from pulse.ops.doctor.verdicts import CheckContext, verdicts
 from pulse.store.admin.doctor import FindingStore
 from pulse_actors.dispatcher.monitoring import findings
 from pulse_actors.dispatcher.monitoring.findings import ASKED, Findings, judge
+from tests.support.waiting import until_async
 
 HOLDER: Final = {"kind": "session", "name": "7", "user_name": "ann", "application": "", "state": "idle", "age_s": 61.0,
                  "xids": 1, "query": ""}  # fmt: skip
@@ -95,14 +95,16 @@ async def test_an_outage_ends_nothing_that_was_wrong(monkeypatch: pytest.MonkeyP
     store = Asked()
     store.gate.set()
     found = Findings(cast("FindingStore", store))
+
+    async def another_look() -> bool:
+        assert [one.check for one in await found.current()] == ["xmin"]
+        return store.count >= 2 * len(ASKED)
+
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(found.run)
         assert [one.check for one in await found.current()] == ["xmin"]
         store.is_away = True
-        with anyio.fail_after(10):
-            while store.count < 2 * len(ASKED):
-                assert [one.check for one in await found.current()] == ["xmin"]
-                await anyio.lowlevel.checkpoint()
+        await until_async(another_look, "another look")
         assert [one.check for one in await found.current()] == ["xmin"]
         monkeypatch.setattr(findings, "OLD_S", -1.0)
         assert await found.current() == []
