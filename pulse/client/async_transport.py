@@ -217,6 +217,7 @@ class Exchange:
         waiter = self._waiters[number] = _Waiter()
         try:
             await self._send(data)
+            request.meanwhile()
             return body_of(await self._answer(waiter))
         finally:
             del self._waiters[number]

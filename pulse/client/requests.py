@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any, Final, Generic, Literal, TypedDict, TypeVar, cast
 from uuid import UUID, uuid4
 
@@ -20,7 +20,7 @@ from pulse.client import records
 from pulse.client.records import Changed, JobPage, Stack, Why
 from pulse.common import json_text
 from pulse.common.ids import submitted_ids, uuid7s
-from pulse.common.wire_values import IdLike, TimeLike, as_id, unix_time, why_unsendable
+from pulse.common.wire_values import IdLike, TimeLike, args_text, as_id, unix_time, why_unsendable
 from pulse.errors import (
     BadRequestError,
     NobodyAnswersError,
@@ -100,6 +100,7 @@ class Request(Generic[AnswerT]):
     Attributes:
         read: Converts the answer's body for the caller.
         repeatable: Whether sending it twice does no more than once.
+        meanwhile: What a transport calls once the request is sent: work on the answer that need not wait for it.
 
     """
 
@@ -107,6 +108,7 @@ class Request(Generic[AnswerT]):
     body: Mapping[str, object]
     read: Callable[[Mapping[str, object]], AnswerT]
     repeatable: bool = True
+    meanwhile: Callable[[], object] = lambda: None
 
     def encode(self, number: int, max_frame_bytes: int) -> bytes:
         """
@@ -190,7 +192,8 @@ def submit(jobs: Iterable[NewJob | Call[Any]]) -> Request[list[UUID]]:
     for body, job_id in zip(nameless, uuid7s(len(nameless)), strict=True):
         body["id"] = job_id
     sent = [cast("bytes", body["id"]) for body in bodies]
-    return Request("submit", {"jobs": bodies}, partial(submitted, sent))
+    ids = cache(partial(submitted_ids, sent, sent))
+    return Request("submit", {"jobs": bodies}, partial(submitted, sent, ids), meanwhile=ids)
 
 
 def check_list(jobs: object) -> None:
@@ -200,12 +203,20 @@ def check_list(jobs: object) -> None:
         raise BadRequestError(f"submit: jobs must be a list of calls or mappings, not {kind.__name__}")
 
 
-def submitted(sent: Sequence[bytes], body: Mapping[str, object]) -> list[UUID]:
-    """The ids in the answer to a submit of the ids *sent*; warns of names that no worker has a handler for."""
+def submitted(sent: Sequence[bytes], ids: Callable[[], list[UUID]], body: Mapping[str, object]) -> list[UUID]:
+    """
+    The ids in the answer to a submit of the ids *sent*; warns of names that no worker has a handler for.
+
+    Args:
+        sent: The ids that were sent.
+        ids: Makes them what the caller gets, for the answer has no others unless jobs have unique keys.
+        body: The answer.
+
+    """
     answer = answers.read(answers.Submitted, body)
     for unhandled in answer.unhandled:
         records.warn_of_unhandled(unhandled)
-    return submitted_ids(sent, answer.ids)
+    return ids() if answer.ids == sent else submitted_ids(sent, answer.ids)
 
 
 def get(job_id: IdLike) -> Request[Job]:
@@ -374,19 +385,19 @@ def job_body(given: object) -> dict[str, object]:
         raise BadRequestError(f"submit: unknown key {unknown!r}; allowed are {', '.join(sorted(_JOB_KEYS))}")
     if "name" not in job:
         raise BadRequestError("submit: a job has no name")
-    call = resolve_call(job["name"], job.get("args"))
-    body = {**call.options, **{key: value for key, value in job.items() if value is not None}}
-    body["name"], body["args"] = call.name, call.args
+    body = {key: value for key, value in job.items() if value is not None}
+    if isinstance(job["name"], str):  # without a Call, which takes as long as all else here
+        body["args"] = args_text(job.get("args"))
+    else:
+        call = resolve_call(job["name"], job.get("args"))
+        body = {**call.options, **body, "name": call.name, "args": call.args}
     if "id" in body:
         body["id"] = as_id(job["id"])
-    if "run_at" in body:
-        if "delay_s" in body:
-            raise BadRequestError("submit: give run_at or delay_s, not both")
-        body["run_at"] = unix_time(body["run_at"], "run_at")
-    if "expires_at" in body:
-        if "expires_in_s" in body:
-            raise BadRequestError("submit: give expires_at or expires_in_s, not both")
-        body["expires_at"] = unix_time(body["expires_at"], "expires_at")
+    for time, wait in (("run_at", "delay_s"), ("expires_at", "expires_in_s")):
+        if time in body:
+            if wait in body:
+                raise BadRequestError(f"submit: give {time} or {wait}, not both")
+            body[time] = unix_time(body[time], time)
     if "unique" not in body and ("unique_until" in body or "on_conflict" in body):
         raise BadRequestError("submit: unique_until or on_conflict is given; they are allowed with unique only")
     if "after" in body or "on_failure" in body:

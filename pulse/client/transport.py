@@ -153,6 +153,7 @@ class BlockingExchange:
         self._number += 1
         number = self._number
         self.send(request.encode(number, self.max_frame_bytes), deadline_s)
+        request.meanwhile()
         while True:
             for frame in self.receive(deadline_s):
                 if frame.request == number or (frame.request is None and frame.kind == "error"):

@@ -43,9 +43,9 @@ OF_PEERS: Final[Mapping[str, Sequence[type[Struct]]]] = {
     for name in {*ALLOWED[Role.WORKER], *SUPERVISOR_KINDS, "hello"}
 }
 READERS: Final[Sequence[Callable[[Mapping[str, object]], object]]] = (
-    partial(requests.submitted, [bytes(16)]), records.job, records.job_page, records.schedule, records.schedule_page,
-    records.one_id, records.times, records.changed, records.stack, records.topic, records.plain, records.stats,
-    records.why,
+    partial(requests.submitted, [bytes(16)], list), records.job, records.job_page, records.schedule,
+    records.schedule_page, records.one_id, records.times, records.changed, records.stack, records.topic, records.plain,
+    records.stats, records.why,
 )  # fmt: skip
 
 

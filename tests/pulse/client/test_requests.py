@@ -87,8 +87,16 @@ def test_another_id_is_that_of_a_job_that_was_there() -> None:
     assert [(one.unique, one.unique_until, one.on_conflict) for one in sent(request).jobs] == [
         ("k", None, None), ("j", None, None),
     ]  # fmt: skip
+    request.meanwhile()
     own, other = request.understood({"ids": [JOB.bytes, bytes(16)]})
     assert (own, own.is_new, other, other.is_new) == (JOB, True, uuid.UUID(int=0), False)  # type: ignore[attr-defined]
+
+
+def test_ids_are_made_before_the_answer_comes() -> None:
+    request = requests.submit([{"name": "a", "id": JOB}])
+    made = request.meanwhile()
+    assert request.understood({"ids": [JOB.bytes]}) is made
+    assert made == [JOB]
 
 
 def test_a_submit_says_what_was_said() -> None:

@@ -6,6 +6,7 @@ import socket
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import anyio
 import pytest
@@ -18,7 +19,7 @@ from pulse.client.control_requests import simple
 from pulse.client.discovery import ConnectionLostError, Remote
 from pulse.client.transport import BlockingExchange, _left_s
 from pulse.errors import ForbiddenError, NobodyAnswersError, ProtocolError
-from pulse.protocol import Welcome, encode, encode_error
+from pulse.protocol import FrameReader, Welcome, encode, encode_error
 from pulse_actors.runtime.bus import Bus
 
 WELCOME = Welcome(1, "here", 10.0, 30.0, 2**20)
@@ -168,6 +169,23 @@ def test_which_frame_is_the_answer_for_who_blocks(ends: tuple[socket.socket, soc
             exchange.ask(simple("ping"), until_s)
     else:
         assert exchange.ask(simple("ping"), until_s) == {"a": 1}
+
+
+@pytest.mark.anyio
+async def test_what_is_done_while_the_server_works(ends: tuple[socket.socket, socket.socket]) -> None:
+    """Between the request and its answer: this server answers only then."""
+    one, other = ends
+    other.settimeout(5)
+
+    def answer() -> None:
+        (frame,) = FrameReader().feed(other.recv(100))
+        other.sendall(encode("ok", frame.request, {"a": 1}))
+
+    request = replace(simple("ping"), meanwhile=answer)
+    assert BlockingExchange(one).ask(request, time.monotonic() + 5) == {"a": 1}
+    async with await SocketStream.from_socket(one) as stream:
+        with anyio.fail_after(5):
+            assert await Exchange(FrameStream(stream), WELCOME).ask(request) == {"a": 1}
 
 
 @pytest.mark.anyio

@@ -36,6 +36,7 @@ from pulse_actors.shared.row_writes import spread
 BATCH: Final = 5000  # jobs of one statement
 MAX_UNHANDLED: Final = 20  # names that an answer warns of
 MAX_ARGS_BYTES: Final = 1024 * 1024  # larger work belongs into a file whose path is the argument
+_NOTHING: Final = (None,) * 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,7 +281,12 @@ def args_problem(args: str) -> str | None:
 
 
 def _problem(job: SubmittedJob) -> str | None:
-    wrong = args_problem(job.args) or _key_problem(job)
+    options = job.run_at, job.expires_at, job.expires_in_s, job.unique_until, job.on_conflict, job.on_failure
+    return args_problem(job.args) or (_contradiction(job) if options != _NOTHING else None)  # most have none of them
+
+
+def _contradiction(job: SubmittedJob) -> str | None:
+    wrong = _key_problem(job)
     if wrong is None and job.on_failure is not None and not job.after:
         wrong = "on_failure is given; it is allowed with after only"
     if wrong is not None:
