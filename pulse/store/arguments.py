@@ -28,9 +28,9 @@ def uuids(ids: Sequence[bytes]) -> list[UUID]:
     return [UUID(one) for one in ids]
 
 
-def pair_columns(fences: Sequence[tuple[bytes, int] | Fence | Completion | Ending | Renewal]) -> tuple[str, str]:
+def pair_columns(pairs: Sequence[tuple[bytes, int]]) -> tuple[str, str]:
     """Ids and attempts as the text of arrays, which takes half as long to write and to parse as real arrays."""
-    return _text([fence[0].hex() for fence in fences]), _text([str(fence[1]) for fence in fences])
+    return _text([pair[0].hex() for pair in pairs]), _text([str(pair[1]) for pair in pairs])
 
 
 def _text(elements: Sequence[str]) -> str:
@@ -38,8 +38,9 @@ def _text(elements: Sequence[str]) -> str:
 
 
 def fence_columns(fences: Sequence[Fence | Completion | Ending | Renewal]) -> tuple[str, str, list[str]]:
-    """The fence of each: id, attempt, worker."""
-    return *pair_columns(fences), [fence[2] for fence in fences]
+    """The fence of each: id, attempt, worker; the first two as in ``pair_columns``."""
+    ids, attempts = [fence.id.hex() for fence in fences], [str(fence.attempt) for fence in fences]
+    return _text(ids), _text(attempts), [fence.worker for fence in fences]
 
 
 def submitted_rows(rows: Iterable[Record], seats: Mapping[str, int]) -> tuple[list[Claim], list[Wake]]:

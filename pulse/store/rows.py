@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
+from msgspec import Struct
+
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 
@@ -55,7 +57,7 @@ class Fence(NamedTuple):
     worker: str
 
 
-class Completion(NamedTuple):
+class Completion(Struct, frozen=True, gc=False):  # nearly every job has one: made in a fifth of the time of a tuple
     """A success to be written; ``result`` and ``progress`` are JSON text or None, which keeps the row's progress."""
 
     id: bytes

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from itertools import starmap
-from operator import itemgetter
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from pulse.common.dsn import database_of
@@ -84,7 +84,7 @@ if TYPE_CHECKING:
 
     from pulse.protocol import SubmittedJob
 
-_by_id = itemgetter(0)
+_by_id = attrgetter("id")
 
 
 def _sql(name: str) -> str:
@@ -332,7 +332,7 @@ class Store(Operations, Defaults, Sweeps):
         """
         ordered = sorted(completions, key=_by_id)
         if self._knowledge is not None and not keep:
-            self._knowledge.forgets(completion[:2] for completion in completions)
+            self._knowledge.forgets((one.id, one.attempt) for one in completions)
         async with self.hot.connection() as connection:
             if keep:
                 done = await _complete(connection, ordered, now)
@@ -341,7 +341,7 @@ class Store(Operations, Defaults, Sweeps):
                 if done != len(ordered):  # handlers have completed some, or other jobs wait for them
                     await connection.fetchval(_sql("forget_completed"), *fence_columns(ordered))
                     await _complete(connection, ordered, now)
-        fences = [completion[:2] for completion in completions]
+        fences = [(one.id, one.attempt) for one in completions]
         found = set(fences)
         if done != len(fences):
             found = await self.completed_already(fences, of_parents=not keep)

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import asyncpg
 import pytest
+from msgspec.structs import replace
 
 from pulse.errors import StatementError, StatementTimeoutError
 from pulse.store.failures import explain
@@ -87,7 +88,7 @@ async def test_submit(store: Store, connection: Sql, fields: dict[str, Any]) -> 
 async def test_complete(store: Store, connection: Sql, value: str) -> None:
     ids = [await forge(connection, "RUNNING") for _ in range(3)]
     completions = [Completion(identity, 1, WORKER, "1") for identity in ids]
-    bad_result, bad_progress = completions[1]._replace(result=value), completions[1]._replace(progress=value)
+    bad_result, bad_progress = replace(completions[1], result=value), replace(completions[1], progress=value)
     await alone(store, connection, ids, lambda: store.complete([completions[0], bad_result, completions[2]]))
     await alone(store, connection, ids, lambda: store.complete([completions[0], bad_progress, completions[2]]))
     assert len(await store.complete(completions)) == 3

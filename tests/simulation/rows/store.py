@@ -254,7 +254,7 @@ class FakeStore:
 
     async def complete(self, completions: Sequence[Completion], *, keep: bool = True) -> set[Pair]:
         if self._knowledge is not None and not keep:
-            self._knowledge.forgets(completion[:2] for completion in completions)
+            self._knowledge.forgets((one.id, one.attempt) for one in completions)
         done = await self._do("complete", lambda: self._rows.complete(completions, self._now()), _ids(completions))
         if self._knowledge is not None:
             self._knowledge.completed(done)

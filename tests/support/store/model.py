@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from pulse.store.rows import Canceled, Completion, Ended, Ending, EndingKind, Fence, Renewal
 
@@ -14,6 +14,7 @@ GIVEN_BACK: Final = {EndingKind.RELEASED, EndingKind.UNASSIGNED}
 UNCHARGED: Final = {*GIVEN_BACK, EndingKind.SNOOZED, EndingKind.CRASHED}
 WAITING: Final = {"PENDING", "RETRYING"}
 FINISHED: Final = {"COMPLETED", "DEAD_LETTERED", "CANCELED"}
+Fenced: TypeAlias = Fence | Completion | Ending | Renewal
 Key = tuple[int, int, datetime]  # how claims are ordered: priority (negated), place of the topic, due time
 
 
@@ -53,9 +54,9 @@ class ModelJob:
     def is_over(self, now: datetime) -> bool:
         return self.expires_at is not None and self.expires_at <= now
 
-    def is_held(self, fence: Sequence[object]) -> bool:
-        """Whether the attempt *fence* holds this job now."""
-        return self.status == "RUNNING" and (self.id, self.attempts, self.locked_by) == tuple(fence[:3])
+    def is_held(self, by: Fenced) -> bool:
+        """Whether that attempt holds this job now."""
+        return self.status == "RUNNING" and (self.id, self.attempts, self.locked_by) == (by.id, by.attempt, by.worker)
 
     def let_go(self, status: str, *, finished_at: datetime | None = None) -> None:
         self.status, self.completed_at = status, finished_at
@@ -68,10 +69,10 @@ class Model:
     history: dict[tuple[bytes, int], dict[str, Any]] = field(default_factory=dict)
     paused: set[str] = field(default_factory=set)
 
-    def is_held(self, fence: Sequence[Any]) -> bool:
-        """Whether the attempt *fence* holds its job now; a deleted job has no holder."""
-        job = self.jobs.get(fence[0])
-        return job is not None and job.is_held(fence)
+    def is_held(self, by: Fenced) -> bool:
+        """Whether that attempt holds its job now; a deleted job has no holder."""
+        job = self.jobs.get(by.id)
+        return job is not None and job.is_held(by)
 
     def held(self) -> list[Fence]:
         return sorted(Fence(x.id, x.attempts, x.locked_by or "") for x in self.jobs.values() if x.status == "RUNNING")

@@ -21,7 +21,7 @@ from pulse_actors.dispatcher.claims.doubts import InDoubtClaims
 from pulse_actors.dispatcher.claims.placement import length_of, place
 from pulse_actors.dispatcher.claims.work_signal import WorkSignal
 from pulse_actors.dispatcher.monitoring.counters import DispatchCounters
-from pulse_actors.dispatcher.monitoring.observe import count_handed_out
+from pulse_actors.dispatcher.monitoring.observe import count_handed_out, topic_of
 from pulse_actors.dispatcher.monitoring.unhandled_log import UnhandledLog
 from pulse_actors.dispatcher.workers.records import Pair
 from pulse_actors.dispatcher.workers.registry import ClaimPlan, WorkerRegistry
@@ -248,10 +248,10 @@ def assign_frames(
         claims: In the order in which they start.
         lease_s: Length of a lease, unless the topic has another one.
     """
-    leases, stall_s = registry.policies.leases, registry.stall_s
+    leases, stalls_s = registry.policies.leases, {topic: registry.stall_s(topic) for topic in {*map(topic_of, claims)}}
     for part in _parts(claims):
         yield [
-            (*claim[:_SENT_FIELDS], leases.get(claim.topic, lease_s), _extra(claim, stall_s(claim.topic)))
+            (*claim[:_SENT_FIELDS], leases.get(claim.topic, lease_s), _extra(claim, stalls_s[claim.topic]))
             for claim in part
         ]
 

@@ -69,7 +69,7 @@ def place(
                 Ending(claim.id, claim.attempt, seat, kind=EndingKind.UNASSIGNED, delay_s=delay_s)
             )
             continue
-        if _is_too_long(claim):
+        if length_of(claim) * _WIDEST_CHAR_BYTES > CLAIM_MAX_BYTES and _bytes_of(claim) > CLAIM_MAX_BYTES:
             placement.returned.append(_discarded(claim, seat))
             continue
         if seat in names and claim.name in names[seat] and free[seat] > 0:
@@ -119,10 +119,6 @@ def length_of(claim: Claim) -> int:
 
 def _bytes_of(claim: Claim) -> int:
     return sum(len(text.encode()) for text in (claim.args, claim.checkpoint or "", claim.previous or ""))
-
-
-def _is_too_long(claim: Claim) -> bool:
-    return length_of(claim) * _WIDEST_CHAR_BYTES > CLAIM_MAX_BYTES and _bytes_of(claim) > CLAIM_MAX_BYTES
 
 
 def _discarded(claim: Claim, seat: str) -> Ending:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Mapping
-from dataclasses import replace
 from typing import Final
+
+from msgspec import structs
 
 from pulse.errors import ProtocolError, UnavailableError
 from pulse.protocol import Hello
@@ -114,6 +115,6 @@ def held_jobs(
         if job is not None:
             one = HeldJob(job.name, job.topic, timeout_s=job.timeout_s, group_key=job.group_key)
         if before is not None and pair in before.held:  # it may die before it can report that again
-            one = replace(one, **{name: getattr(before.held[pair], name) for name in CARRIED_OVER})
+            one = structs.replace(one, **{name: getattr(before.held[pair], name) for name in CARRIED_OVER})
         held[pair] = one
     return held

@@ -13,6 +13,7 @@ from uuid import UUID
 
 import anyio
 import structlog
+from msgspec import structs
 
 from pulse.errors import StatementError, UnavailableError
 from pulse.store.connections.session import HeldCommit
@@ -352,7 +353,7 @@ class _ReportBatch:
                 self.written |= await self._store.complete(chosen, keep=keep)
 
         async def alone(bad: Completion, error: StatementError) -> None:
-            again = error if bad.progress is None else await _without_progress(bad, together)
+            again = error if bad.progress is None else await _refused(structs.replace(bad, progress=None), together)
             if again is None:
                 return
             if again.sqlstate.startswith(CONSTRAINTS):
@@ -360,7 +361,7 @@ class _ReportBatch:
             text = clean(f"result is not storable: {again.message}")
             self._rejected.append(Ending(bad.id, bad.attempt, bad.worker, kind=EndingKind.ERROR, error=text))
 
-        rows = [row for row in completions if row[:2] not in self.left] if self.left else completions
+        rows = [row for row in completions if (row.id, row.attempt) not in self.left]
         self._leave(await write_merged(self._store, rows, together, alone, raises=False))
 
     async def end(self, endings: Sequence[Ending]) -> None:
@@ -374,7 +375,7 @@ class _ReportBatch:
             self.written |= {(one.id, one.attempt) for one in ended}
 
         async def alone(bad: Ending, error: StatementError) -> None:
-            if bad.progress is not None and await _without_progress(bad, together) is None:
+            if bad.progress is not None and await _refused(bad._replace(progress=None), together) is None:
                 return
             log.warning("ending_not_storable", error=error.message)
             await together([bad._replace(error="error text is not storable", stack=None, progress=None)])
@@ -391,10 +392,10 @@ class _ReportBatch:
                 (self.refused if one.is_blamed else self.in_vain)[one.row.id] = one.error
 
 
-async def _without_progress(bad: Row, write: Callable[[Sequence[Row]], Awaitable[None]]) -> StatementError | None:
-    """Write *bad* without its progress, which may be the cause; returns why that fails, too."""
+async def _refused(bare: Row, write: Callable[[Sequence[Row]], Awaitable[None]]) -> StatementError | None:
+    """Write a row without its progress, which may be the cause; returns why that fails, too."""
     try:
-        await write([bad._replace(progress=None)])
+        await write([bare])
     except StatementError as error:
         if not error.is_value:
             raise

@@ -9,11 +9,11 @@ import pytest
 
 from pulse.errors import StatementError
 from pulse.store.rows import Completion
-from pulse_actors.dispatcher.writes.report import _without_progress
+from pulse_actors.dispatcher.writes.report import _refused
 
 pytestmark = pytest.mark.anyio
 
-BAD: Final = Completion(bytes(16), 1, "w", None, progress="0.5")
+BARE: Final = Completion(bytes(16), 1, "w", None)
 OF_A_VALUE: Final = StatementError("no", sqlstate="22P02", statement="complete_jobs", is_value=True)
 OF_A_TRIGGER: Final = StatementError("no", sqlstate="P0001", statement="complete_jobs")
 
@@ -24,8 +24,8 @@ async def test_the_progress_was_the_cause() -> None:
     async def write(some: Sequence[Completion]) -> None:
         written.extend(some)
 
-    assert await _without_progress(BAD, write) is None
-    assert written == [BAD._replace(progress=None)]
+    assert await _refused(BARE, write) is None
+    assert written == [BARE]
 
 
 async def test_it_was_not() -> None:
@@ -35,7 +35,7 @@ async def test_it_was_not() -> None:
         raise errors.pop()
 
     errors = [OF_A_TRIGGER, OF_A_VALUE]
-    assert await _without_progress(BAD, refuse) is OF_A_VALUE
+    assert await _refused(BARE, refuse) is OF_A_VALUE
     with pytest.raises(StatementError) as caught:
-        await _without_progress(BAD, refuse)
+        await _refused(BARE, refuse)
     assert caught.value is OF_A_TRIGGER
