@@ -3,13 +3,36 @@
 from __future__ import annotations
 
 import os
+import select
 import subprocess
+import sys
 from pathlib import Path
+from typing import Final
 
 import pytest
 
 from pulse.system import processes
 from pulse.system.processes import OomKills
+
+CHILD: Final = """
+import os, signal, sys
+from pulse.system import processes
+signal.alarm(30)  # the test has failed by then
+processes.die_with_parent(int(sys.argv[1]), signal.SIGKILL)
+os.write(1, b"x")
+signal.pause()
+"""
+PARENT: Final = "import os, subprocess, sys; subprocess.run([sys.executable, '-c', sys.argv[1], str(os.getpid())])"
+
+
+def test_a_child_ends_with_its_parent() -> None:
+    """Whoever kills that: the end of the child closes the pipe."""
+    with subprocess.Popen([sys.executable, "-c", PARENT, CHILD], stdout=subprocess.PIPE) as parent:
+        assert parent.stdout is not None
+        assert parent.stdout.read(1) == b"x"
+        parent.kill()
+        assert select.select([parent.stdout], [], [], 10)[0], "the child lives"
+        assert parent.stdout.read() == b""
 
 
 def test_a_count_that_grew(tmp_path: Path) -> None:
