@@ -8,7 +8,8 @@ A frame is a 4-byte big-endian length N (1 ... max_frame_bytes) and N bytes of M
 here are the same for machines, one per kind: ``messages`` has those between worker and server, ``requests`` those of
 clients, ``fields`` the types of their fields. ``frames`` turns them into bytes and back.
 
-Two libraries share the format. msgpack packs what we send. msgspec decodes what we receive, because it decodes *into a
+Two libraries share the format. msgspec encodes what we send, in a third of msgpack's time; msgpack packs what msgspec
+refuses, which is subclasses of str, int, float and bytes. msgspec decodes what we receive, because it decodes *into a
 type*: lengths, ranges and key types are checked while it reads, a nested bomb or a million empty maps in an unknown key
 are skipped without an object being made, and what does not fit is one exception. Keys that the type does not know and
 array elements behind the known ones are skipped too, which is the contract's rule for growth.

@@ -37,6 +37,7 @@ class Frame(Struct, frozen=True, array_like=True):
     body: Raw
 
 
+_encode: Final = msgspec.msgpack.Encoder().encode
 _frame_decoder = msgspec.msgpack.Decoder(Frame)
 _decoders: dict[type[Struct], msgspec.msgpack.Decoder[Struct]] = {}
 
@@ -50,7 +51,11 @@ def encode(kind: str, request: int | None, body: Mapping[str, object]) -> bytes:
         request: Number of the request that it is or answers; None for an unsolicited frame.
         body: str keys; values of None, bool, int, float, str, bytes, list, tuple, dict.
     """
-    payload: bytes = msgpack.packb([kind, request, body])
+    envelope = [kind, request, body]
+    try:
+        payload = _encode(envelope)
+    except (TypeError, OverflowError):  # a subclass of str, int, float or bytes; or what cannot be sent at all
+        payload = msgpack.packb(envelope)
     return len(payload).to_bytes(_LENGTH_BYTES, "big") + payload
 
 

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-import msgspec
 from msgspec import Struct
 
 from pulse.errors import ProtocolError
-from pulse.protocol import Frame, decode_body
+from pulse.protocol import Frame, decode_body, encode
 from pulse.protocol.bus import (
     EVERYBODY,
     MAX_HINT_BYTES,
@@ -138,9 +137,7 @@ class Hub:
         if size_bytes > MAX_HINT_BYTES:
             self._dropped(link, sent, sent.to, f"{size_bytes} bytes, at most {MAX_HINT_BYTES} are passed on")
             return
-        # By msgspec, which passes the data on byte for byte: decoded data need not be encodable by msgpack.
-        payload = msgspec.msgpack.encode(("hint", None, {"from": link.name, "event": sent.event, "data": sent.data}))
-        passed_on = len(payload).to_bytes(4, "big") + payload
+        passed_on = encode("hint", None, {"from": link.name, "event": sent.event, "data": sent.data})
         names = [name for name in self._links if name != link.name] if sent.to == EVERYBODY else [sent.to]
         for name in names:
             to = self._links.get(name)

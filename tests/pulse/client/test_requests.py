@@ -197,7 +197,7 @@ def test_what_cannot_be_sent() -> None:
     for value in ["\ud800", 2**70]:
         with pytest.raises(BadRequestError, match="a value cannot be sent"):
             requests.raw("ping", {"x": value}, repeatable=True).encode(1, 1000)
-    for value, place in ((object(), "x is of type object"), ([1, {"a": {1}}], r"x\[1\]\.a is of type set")):
+    for value, place in ((object(), "x is of type object"), ([1, {"a": range(1)}], r"x\[1\]\.a is of type range")):
         with pytest.raises(BadRequestError, match=f"^ping: {place}, which cannot be sent$"):
             requests.raw("ping", {"y": [None, b"1", 1.5], "x": value}, repeatable=True).encode(1, 1000)
 

@@ -65,6 +65,23 @@ def test_what_is_sent_arrives(kind: str, request: int | None, body: dict[str, ob
     assert decode_any(frame) == body
 
 
+class Text(str):  # Django's safe text is one, NumPy's float64 is one of float
+    __slots__ = ()
+
+
+class Number(float):
+    __slots__ = ()
+
+
+@given(st.text(max_size=64), requests, bodies)
+def test_both_libraries_pack_the_same(kind: str, request: int | None, body: dict[str, object]) -> None:
+    """Subclasses of texts and numbers, too, which one of them refuses."""
+    assert encode(kind, request, body) == packed(kind, request, body)
+    assert encode(kind, request, {"s": Text("a"), "n": Number(1.5), **body}) == packed(
+        kind, request, {"s": "a", "n": 1.5, **body}
+    )
+
+
 @pytest.mark.rest
 @given(st.lists(st.tuples(requests, bodies), min_size=1, max_size=4))
 def test_cut_at_every_place(sent: list[tuple[int | None, dict[str, object]]]) -> None:
