@@ -37,10 +37,18 @@ def _text(elements: Sequence[str]) -> str:
     return f"{{{','.join(elements)}}}"
 
 
-def fence_columns(fences: Sequence[Fence | Completion | Ending | Renewal]) -> tuple[str, str, list[str]]:
-    """The fence of each: id, attempt, worker; the first two as in ``pair_columns``."""
+def fence_columns(fences: Sequence[Fence | Completion | Ending | Renewal]) -> tuple[str, str, str]:
+    """The fence of each: id, attempt, worker, as in ``pair_columns``."""
+    workers = [fence.worker for fence in fences]
+    quoted = {worker: _quoted(worker) for worker in {*workers}}
     ids, attempts = [fence.id.hex() for fence in fences], [str(fence.attempt) for fence in fences]
-    return _text(ids), _text(attempts), [fence.worker for fence in fences]
+    return _text(ids), _text(attempts), _text([quoted[worker] for worker in workers])
+
+
+def _quoted(text: str) -> str:
+    """An element of an array's text."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
 
 
 def submitted_rows(rows: Iterable[Record], seats: Mapping[str, int]) -> tuple[list[Claim], list[Wake]]:

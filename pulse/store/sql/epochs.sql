@@ -141,7 +141,7 @@ SELECT count(*)::int AS ended FROM changed;
 -- Guard:   attempts: those that the database knows are ended by other statements.   Returns: nothing.
 INSERT INTO pulse.attempts (job_id, attempt, worker, ended_at, outcome, error)
 SELECT j.id, h.attempt, h.worker, coalesce($5, clock_timestamp()), 'released', $4
-FROM unnest($1::text::uuid[], $2::text::int[], $3::text[]) AS h(id, attempt, worker)
+FROM unnest($1::text::uuid[], $2::text::int[], $3::text::text[]) AS h(id, attempt, worker)
 JOIN pulse.jobs j ON j.id BETWEEN h.id AND h.id AND j.attempts < h.attempt
 ON CONFLICT (job_id, attempt) DO NOTHING;
 

@@ -12,7 +12,7 @@ SET lease_until = coalesce($6, clock_timestamp()) + interval '1 second' * CASE
         WHEN EXISTS (SELECT FROM pulse.topics t WHERE t.lease_s IS NOT NULL)
         THEN greatest($5, (SELECT t.lease_s FROM pulse.topics t WHERE t.topic = j.topic AND t.lease_s IS NOT NULL)) ELSE $5 END,
     progress = coalesce(d.progress::jsonb, j.progress)
-FROM unnest($1::text::uuid[], $2::text::int[], $3::text[], $4::text[]) AS d(id, attempt, worker, progress)
+FROM unnest($1::text::uuid[], $2::text::int[], $3::text::text[], $4::text[]) AS d(id, attempt, worker, progress)
 WHERE j.id BETWEEN d.id AND d.id AND j.status::text = 'RUNNING' AND j.locked_by = d.worker AND j.attempts = d.attempt
 RETURNING uuid_send(j.id) AS id, j.attempts;
 
@@ -22,7 +22,7 @@ RETURNING uuid_send(j.id) AS id, j.attempts;
 -- Args:    $1 ids text, $2 attempts text, $3 workers text[], $4 checkpoints text[] (JSON; same length, sorted by id)
 -- Guard:   id, status, locked_by, attempts.   Returns: id, attempt saved; a missing one is lost to its worker.
 UPDATE pulse.jobs j SET checkpoint = d.checkpoint::jsonb
-FROM unnest($1::text::uuid[], $2::text::int[], $3::text[], $4::text[]) AS d(id, attempt, worker, checkpoint)
+FROM unnest($1::text::uuid[], $2::text::int[], $3::text::text[], $4::text[]) AS d(id, attempt, worker, checkpoint)
 WHERE j.id BETWEEN d.id AND d.id AND j.status::text = 'RUNNING' AND j.locked_by = d.worker AND j.attempts = d.attempt
 RETURNING uuid_send(j.id) AS id, j.attempts;
 
@@ -70,6 +70,6 @@ SELECT DISTINCT j.locked_by AS worker FROM pulse.jobs j WHERE j.status = 'RUNNIN
 -- Args:    $1 ids text, $2 attempts text, $3 workers text[], $4 new workers text[] (same length, sorted by id)
 -- Guard:   id, status, locked_by, attempts.   Returns: ids moved; a missing one was stale.
 UPDATE pulse.jobs j SET locked_by = d.heir
-FROM unnest($1::text::uuid[], $2::text::int[], $3::text[], $4::text[]) AS d(id, attempt, worker, heir)
+FROM unnest($1::text::uuid[], $2::text::int[], $3::text::text[], $4::text[]) AS d(id, attempt, worker, heir)
 WHERE j.id BETWEEN d.id AND d.id AND j.status::text = 'RUNNING' AND j.locked_by = d.worker AND j.attempts = d.attempt
 RETURNING uuid_send(j.id) AS id;

@@ -7,7 +7,7 @@
 UPDATE pulse.jobs j
 SET status = 'COMPLETED', completed_at = coalesce($6, clock_timestamp()), locked_by = NULL, lease_until = NULL, ran_by = d.worker,
     result = d.result::jsonb, progress = coalesce(d.progress::jsonb, j.progress)
-FROM unnest($1::text::uuid[], $2::text::int[], $3::text[], $4::text[], $5::text[]) AS d(id, attempt, worker, result, progress)
+FROM unnest($1::text::uuid[], $2::text::int[], $3::text::text[], $4::text[], $5::text[]) AS d(id, attempt, worker, result, progress)
 WHERE j.id BETWEEN d.id AND d.id AND j.status::text = 'RUNNING' AND j.locked_by = d.worker AND j.attempts = d.attempt
 
 
@@ -42,7 +42,7 @@ SELECT p.done, pulse.settle(p.ids) FROM (SELECT count(*) AS done, array_agg(d.id
 --          A first attempt without last_error has no history to delete: a job that expired and was retried has a last_error.
 WITH gone AS (
     DELETE FROM pulse.jobs j
-    USING unnest($1::text::uuid[], $2::text::int[], $3::text[]) AS d(id, attempt, worker)
+    USING unnest($1::text::uuid[], $2::text::int[], $3::text::text[]) AS d(id, attempt, worker)
     WHERE j.id BETWEEN d.id AND d.id AND j.status::text = 'RUNNING' AND j.locked_by = d.worker AND j.attempts = d.attempt
       AND j.is_parent IS NULL
     RETURNING j.id, j.attempts, j.last_error
@@ -58,7 +58,7 @@ SELECT count(*) AS gone FROM gone;
 -- Guard:   id, status, ran_by, attempts, and no job waits for it.   Returns: how many were deleted.
 WITH gone AS (
     DELETE FROM pulse.jobs j
-    USING unnest($1::text::uuid[], $2::text::int[], $3::text[]) AS d(id, attempt, worker)
+    USING unnest($1::text::uuid[], $2::text::int[], $3::text::text[]) AS d(id, attempt, worker)
     WHERE j.id BETWEEN d.id AND d.id AND j.status::text = 'COMPLETED' AND j.ran_by = d.worker AND j.attempts = d.attempt
       AND j.is_parent IS NULL
     RETURNING j.id
@@ -124,7 +124,7 @@ WITH ended AS (
                    (SELECT t.max_crashes FROM pulse.topics t WHERE t.topic = ''))
                ELSE d.attempt - j.uncharged >= j.max_attempts
            END AS dead
-    FROM unnest($1::text::uuid[], $2::text::int[], $3::text[], $4::text[], $5::text[], $6::float8[], $7::int[],
+    FROM unnest($1::text::uuid[], $2::text::int[], $3::text::text[], $4::text[], $5::text[], $6::float8[], $7::int[],
                 $8::text[], $9::text[], $10::float8[], $11::bigint[], $12::text[], $13::int[])
         AS d(id, attempt, worker, outcome, error, delay_s, exit_code, progress, stack, cpu_s, peak_rss_bytes, awaited_signal, signals)
     JOIN pulse.jobs j ON j.id BETWEEN d.id AND d.id
@@ -185,7 +185,7 @@ WHERE (SELECT true FROM events) AND (SELECT true FROM settled);
 SELECT uuid_send(j.id) AS id, j.attempts, j.status::text AS status, j.topic, j.priority,
        greatest(0, date_part('epoch', greatest(j.next_run_at, j.run_after) - clock_timestamp())) AS delay_s,
        date_part('epoch', greatest(j.next_run_at, j.run_after)) AS due_s, textsend(j.name) AS name, textsend(j.group_key) AS group_key
-FROM unnest($1::text::uuid[], $2::text::int[], $3::text[], $4::text[]) AS d(id, attempt, worker, outcome)
+FROM unnest($1::text::uuid[], $2::text::int[], $3::text::text[], $4::text[]) AS d(id, attempt, worker, outcome)
 JOIN pulse.attempts a ON a.job_id BETWEEN d.id AND d.id AND a.attempt = d.attempt AND a.worker = d.worker
                      AND a.outcome = CASE d.outcome WHEN 'silent' THEN 'lease_expired' ELSE d.outcome END
 JOIN pulse.jobs j ON j.id BETWEEN d.id AND d.id AND j.attempts = d.attempt AND j.status::text IN ('RETRYING', 'PENDING', 'DEAD_LETTERED');

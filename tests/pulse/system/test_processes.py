@@ -26,7 +26,7 @@ PARENT: Final = "import os, subprocess, sys; subprocess.run([sys.executable, '-c
 
 
 def test_a_child_ends_with_its_parent() -> None:
-    """Whoever kills that: the end of the child closes the pipe."""
+    """However that ends; the end of the child closes the pipe."""
     with subprocess.Popen([sys.executable, "-c", PARENT, CHILD], stdout=subprocess.PIPE) as parent:
         assert parent.stdout is not None
         assert parent.stdout.read(1) == b"x"

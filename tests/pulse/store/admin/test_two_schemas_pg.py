@@ -41,7 +41,7 @@ from tests.support.hostile import HOSTILE
 from tests.support.servers.postgres import Postgres
 from tests.support.store.helpers import Patch, job
 from tests.support.store.recovery_kit import running
-from tests.support.waiting import until_blocked
+from tests.support.waiting import until_async, until_blocked
 
 DEADLINE_S: Final = 30.0
 _NAMES: Final = (DEFAULT, HOSTILE)
@@ -259,7 +259,7 @@ async def test_messages_name_the_one_that_is_meant(empty_dsn: str, monkeypatch: 
                 await sql.execute("LOCK TABLE pulse.jobs IN ACCESS SHARE MODE")
                 with pytest.raises(UnavailableError, match=rf"did not get {name}\.jobs within"):
                     await upgrade(target, alone=True)
-            assert await sql.fetchval(UPGRADE["upgrade_lock"].sql)
+            await until_async(lambda: sql.fetchval(UPGRADE["upgrade_lock"].sql), "the session that gave up is gone")
             with pytest.raises(UnavailableError, match=f"another upgrade of the schema {name} has been"):
                 await upgrade(target)
         await sql.execute("DELETE FROM pulse.epochs")

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import pytest
+from msgspec.structs import replace
 
 from pulse.store.arguments import fence_columns
 from pulse.store.rows import Completion, Ending, EndingKind, Fence, Renewal, Running
@@ -137,6 +138,15 @@ async def test_complete(store: Store, connection: Sql) -> None:
     assert changes(before[0], await read(connection, identity)) == {**done, "result": '{"a": 1}'}
     assert changes(before[1], await read(connection, other)) == {**done, "progress": '"whole"'}
     assert await history(connection, identity) == []
+
+
+async def test_workers_of_any_name(store: Store, connection: Sql) -> None:
+    """Their names travel as the text of an array, in which these characters mean something."""
+    names = ['a"b', "back\\slash", "{a,b}", "NULL", " "]
+    done = [Completion(await forge(connection, "RUNNING", locked_by=name), 1, name, None) for name in names]
+    swapped = [replace(one, worker=name) for one, name in zip(done, reversed(names), strict=True)]
+    assert await store.complete(swapped) == {(done[2].id, 1)}
+    assert await store.complete(done) == {(one.id, 1) for one in done}
 
 
 @pytest.mark.usefixtures("own_database")
