@@ -57,8 +57,8 @@ def submitted_rows(rows: Iterable[Record], seats: Mapping[str, int]) -> tuple[li
     for row in rows:
         attempts = row["attempts"]
         if attempts:
-            seat, trace = seats[row["worker"]], row["traceparent"]
-            claims.append(Claim._make((*row[:8], seat, attempts - 1, 0, *[None] * 3, trace, None)))
+            values = *row[:8], seats[row["worker"]], attempts - 1, 0, *[None] * 3, row["traceparent"]
+            claims.append(Claim(*values))
         else:
             woken.append(Wake(row["topic"], row["priority"], row["due_at"], jobs=1, group_key=row["group_key"]))
     return claims, woken

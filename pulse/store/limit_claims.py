@@ -106,7 +106,7 @@ class LimitClaims:
                 [seat + 1 for seat in seats] if len(workers) > 1 else [], lease_s, most, ages if any(ages) else None,
                 *witnessed, None if only is None else uuids(only), now,
             )  # fmt: skip
-        claims = [Claim._make(tuple(row)[:_AFTER_A_CLAIM]) for row in rows if row["id"] is not None]
+        claims = [Claim(*tuple(row)[:_AFTER_A_CLAIM]) for row in rows if row["id"] is not None]
         if knowledge is not None and claims:
             await knowledge.claimed(claims)
         return claims, [

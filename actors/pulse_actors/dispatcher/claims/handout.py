@@ -32,7 +32,6 @@ _DUE: Final = attrgetter("due_at", "id")
 _PRIORITY: Final = attrgetter("priority")
 ASSIGN_CHARS: Final = 1024 * 1024  # in one frame; a worker starts the first job while the next frame arrives
 ISOLATE_AT_CRASHES: Final = 2  # one crash may be a neighbour's fault; after two the job runs where it kills no other
-_SENT_FIELDS: Final = 6  # of a claim: its id to its timeout, in the order of an Assignment
 _PREVIOUS: Final = ("outcome", "reason", "worker", "progress")  # as claim_jobs returns them
 UNENDED: Final = frozenset({"canceled", "lease_expired"})  # outcomes after which the handler may still run
 
@@ -251,7 +250,16 @@ def assign_frames(
     leases, stalls_s = registry.policies.leases, {topic: registry.stall_s(topic) for topic in {*map(topic_of, claims)}}
     for part in _parts(claims):
         yield [
-            (*claim[:_SENT_FIELDS], leases.get(claim.topic, lease_s), _extra(claim, stalls_s[claim.topic]))
+            (
+                claim.id,
+                claim.attempt,
+                claim.name,
+                claim.topic,
+                claim.args,
+                claim.timeout_s,
+                leases.get(claim.topic, lease_s),
+                _extra(claim, stalls_s[claim.topic]),
+            )  # as in an Assignment
             for claim in part
         ]
 

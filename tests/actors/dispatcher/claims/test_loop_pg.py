@@ -15,6 +15,7 @@ from typing import Any, Final, cast
 import anyio
 import asyncpg
 import pytest
+from msgspec import structs
 from structlog.testing import capture_logs
 
 from pulse.errors import StatementError, StatementTimeoutError, UnavailableError
@@ -568,7 +569,7 @@ async def test_where_a_worker_lists_all_that_it_holds_nothing_is_said(bench: Ben
 
 def test_a_frame_holds_one_job_at_least(monkeypatch: Patch) -> None:
     monkeypatch.setattr(handout, "ASSIGN_CHARS", 10)
-    long, short = CLAIM._replace(args="x" * 11), CLAIM._replace(args="x" * 5)
+    long, short = structs.replace(CLAIM, args="x" * 11), structs.replace(CLAIM, args="x" * 5)
     assert list(_parts([long, long, short, short, short])) == [[long], [long], [short, short], [short]]
 
 
@@ -592,7 +593,7 @@ def test_a_frame_holds_one_job_at_least(monkeypatch: Patch) -> None:
     ({"group_key": "g", "occurrence_at": 0.0}, {"group_key": "g", "occurrence": 0.0}),
 ])  # fmt: skip
 def test_what_a_job_is_told_beside_its_args(fields: dict[str, Any], extra: object) -> None:
-    assert _extra(CLAIM._replace(**fields)) == extra
+    assert _extra(structs.replace(CLAIM, **fields)) == extra
 
 
 async def test_a_topic_of_its_own_rules(bench: Bench, monkeypatch: Patch) -> None:

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import anyio
 import pytest
+from msgspec import structs
 
 from pulse.errors import StatementError, UnavailableError
 from pulse.protocol import HandlerInfo, SubmittedJob
@@ -44,7 +45,7 @@ async def test_a_job_is_handed_out_as_by_a_claim(store: Store, connection: Sql) 
     assert woken == []
     assert [one.id for one in claims] == [one.id for one in jobs]
     ids = dict(zip((one.id for one in twins), (one.id or b"" for one in jobs), strict=True))
-    assert claims == [one._replace(id=ids[one.id]) for one in expected]
+    assert claims == [structs.replace(one, id=ids[one.id]) for one in expected]
     for one, twin in zip(jobs, twins, strict=True):
         row, other = [await read(connection, which.id or b"") for which in (one, twin)]
         moments = {"started_at": row["next_run_at"], "lease_until": at(LEASE_S)}  # none before it is due

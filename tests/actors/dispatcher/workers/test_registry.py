@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from pulse.store.operators.policies import LivePolicy
 from pulse.store.rows import Claim, Completion, Ending, EndingKind, Fence, Running
@@ -238,7 +239,7 @@ def test_what_no_frame_can_carry_is_a_dead_letter(
     """A job whose texts no frame can hold ends with a reason, instead of breaking one connection after another."""
     monkeypatch.setattr(placing, "CLAIM_MAX_BYTES", 20)
     one, other = worker("w"), worker("other")
-    long = claim()._replace(**texts)  # type: ignore[arg-type]
+    long = structs.replace(claim(), **texts)
     placement = place(desk_of(one, other), plan_for(one), [long])
     if error is None:
         assert placement == Placement(assigned={"w": [long]})
@@ -422,7 +423,7 @@ def test_who_must_end_in_time() -> None:
     one = worker()
     one.facts = replace(one.facts, stalls={"green": 1.0})
     registry = desk_of(one)
-    jobs = [claim(1)._replace(timeout_s=5.0), claim(2, name="green"), claim(3)]
+    jobs = [structs.replace(claim(1), timeout_s=5.0), claim(2, name="green"), claim(3)]
     registry.hand_over("w", jobs)
     bounded = registry.started(one, [(job.id, job.attempt) for job in jobs])
     assert [pair for pair, _ in bounded] == [(job.id, 1) for job in jobs[:2]]
@@ -502,7 +503,8 @@ def test_a_job_whose_earlier_attempt_runs_yet_waits(uncharged: int, delay_s: flo
     one, other = worker(), worker("other")
     other.watched = True
     again, elsewhere, free = (
-        claim(number)._replace(attempt=uncharged + 2, uncharged=uncharged if number < 3 else 0) for number in (1, 2, 3)
+        structs.replace(claim(number), attempt=uncharged + 2, uncharged=uncharged if number < 3 else 0)
+        for number in (1, 2, 3)
     )
     other.held[again.id, 1] = HeldJob("red", "a")
     placement = place(desk_of(one, other), plan_for(one), [again, elsewhere, free], {elsewhere.id})
