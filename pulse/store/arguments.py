@@ -57,7 +57,7 @@ def submitted_rows(rows: Iterable[Record], seats: Mapping[str, int]) -> tuple[li
     for row in rows:
         attempts = row["attempts"]
         if attempts:
-            values = *row[:8], seats[row["worker"]], attempts - 1, 0, *[None] * 3, row["traceparent"]
+            values: tuple[Any, ...] = *row[:8], seats[row["worker"]], attempts - 1, 0, *[None] * 3, row["traceparent"]
             claims.append(Claim(*values))
         else:
             woken.append(Wake(row["topic"], row["priority"], row["due_at"], jobs=1, group_key=row["group_key"]))
