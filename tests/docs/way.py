@@ -45,7 +45,6 @@ MAX_STATIONS: Final = 30
 MAX_HELPERS: Final = 21
 # Called on the way, and no stations: a job is not handed to them, and they decide nothing about it.
 HELPERS: Final[Mapping[str, str]] = {
-    "pulse/app/call.py": "pure: the name and the args of a call",
     "pulse/app/parameters.py": "pure: args to the types of a handler's parameters",
     "pulse/common/fair_queue.py": "pure: whose turn it is to use a connection of the pool",
     "pulse/common/histogram.py": "pure: counts a duration",
