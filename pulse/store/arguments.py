@@ -41,8 +41,8 @@ def fence_columns(fences: Sequence[Fence | Completion | Ending | Renewal]) -> tu
     """The fence of each: id, attempt, worker, as in ``pair_columns``."""
     workers = [fence.worker for fence in fences]
     quoted = {worker: _quoted(worker) for worker in {*workers}}
-    ids, attempts = [fence.id.hex() for fence in fences], [str(fence.attempt) for fence in fences]
-    return _text(ids), _text(attempts), _text([quoted[worker] for worker in workers])
+    pairs = [(fence.id, fence.attempt) for fence in fences]
+    return *pair_columns(pairs), _text([quoted[worker] for worker in workers])
 
 
 def _quoted(text: str) -> str:

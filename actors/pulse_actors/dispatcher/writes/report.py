@@ -353,7 +353,7 @@ class _ReportBatch:
                 self.written |= await self._store.complete(chosen, keep=keep)
 
         async def alone(bad: Completion, error: StatementError) -> None:
-            again = error if bad.progress is None else await _refused(structs.replace(bad, progress=None), together)
+            again = error if bad.progress is None else await _write_bare(structs.replace(bad, progress=None), together)
             if again is None:
                 return
             if again.sqlstate.startswith(CONSTRAINTS):
@@ -375,7 +375,7 @@ class _ReportBatch:
             self.written |= {(one.id, one.attempt) for one in ended}
 
         async def alone(bad: Ending, error: StatementError) -> None:
-            if bad.progress is not None and await _refused(bad._replace(progress=None), together) is None:
+            if bad.progress is not None and await _write_bare(bad._replace(progress=None), together) is None:
                 return
             log.warning("ending_not_storable", error=error.message)
             await together([bad._replace(error="error text is not storable", stack=None, progress=None)])
@@ -392,7 +392,7 @@ class _ReportBatch:
                 (self.refused if one.is_blamed else self.in_vain)[one.row.id] = one.error
 
 
-async def _refused(bare: Row, write: Callable[[Sequence[Row]], Awaitable[None]]) -> StatementError | None:
+async def _write_bare(bare: Row, write: Callable[[Sequence[Row]], Awaitable[None]]) -> StatementError | None:
     """Write a row without its progress, which may be the cause; returns why that fails, too."""
     try:
         await write([bare])

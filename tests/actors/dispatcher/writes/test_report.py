@@ -9,7 +9,7 @@ import pytest
 
 from pulse.errors import StatementError
 from pulse.store.rows import Completion
-from pulse_actors.dispatcher.writes.report import _refused
+from pulse_actors.dispatcher.writes.report import _write_bare
 
 pytestmark = pytest.mark.anyio
 
@@ -24,7 +24,7 @@ async def test_the_progress_was_the_cause() -> None:
     async def write(some: Sequence[Completion]) -> None:
         written.extend(some)
 
-    assert await _refused(BARE, write) is None
+    assert await _write_bare(BARE, write) is None
     assert written == [BARE]
 
 
@@ -35,7 +35,7 @@ async def test_it_was_not() -> None:
         raise errors.pop()
 
     errors = [OF_A_TRIGGER, OF_A_VALUE]
-    assert await _refused(BARE, refuse) is OF_A_VALUE
+    assert await _write_bare(BARE, refuse) is OF_A_VALUE
     with pytest.raises(StatementError) as caught:
-        await _refused(BARE, refuse)
+        await _write_bare(BARE, refuse)
     assert caught.value is OF_A_TRIGGER
