@@ -341,9 +341,9 @@ class Store(Operations, Defaults, Sweeps):
                 if done != len(ordered):  # handlers have completed some, or other jobs wait for them
                     await connection.fetchval(_sql("forget_completed"), *fence_columns(ordered))
                     await _complete(connection, ordered, now)
-        fences = [(one.id, one.attempt) for one in completions]
-        found = set(fences)
-        if done != len(fences):
+        found = {(one.id, one.attempt) for one in completions}
+        if done != len(found):
+            fences = [*found]
             found = await self.completed_already(fences, of_parents=not keep)
             if not keep:
                 there = await self.named([job for job, _ in fences])

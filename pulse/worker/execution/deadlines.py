@@ -41,7 +41,7 @@ class Deadlines:
 
     def next_s(self) -> float | None:
         """When to look again; None: nothing is watched."""
-        while self._heap and self._heap[0][2].phase is Phase.ENDED:
+        while self._heap and self._heap[0][2].phase == Phase.ENDED:
             heapq.heappop(self._heap)
         return self._heap[0][0] if self._heap else None
 
@@ -50,7 +50,7 @@ class Deadlines:
         found: list[tuple[Attempt, Limit]] = []
         while self._heap and self._heap[0][0] <= now_s:
             _, _, attempt, limit = heapq.heappop(self._heap)
-            if attempt.phase is Phase.ENDED:
+            if attempt.phase == Phase.ENDED:
                 continue
             if limit == "stalled" and (again_s := _silent_until_s(attempt)) > now_s:
                 self._add(again_s, attempt, limit)
@@ -66,7 +66,7 @@ class Deadlines:
 
     def _sweep(self) -> None:
         """Drop attempts that have ended long before their limits: their args would stay in memory until then."""
-        self._heap = [entry for entry in self._heap if entry[2].phase is not Phase.ENDED]
+        self._heap = [entry for entry in self._heap if entry[2].phase != Phase.ENDED]
         heapq.heapify(self._heap)
         self._sweep_at = max(_MIN_SWEEP, 2 * len(self._heap))
 

@@ -94,7 +94,7 @@ class Ledger:
 
     def waits_for_cells(self) -> bool:
         """Whether attempts wait until cells can be made."""
-        return any(attempt.phase is Phase.QUEUED for attempt in self._aside)
+        return any(attempt.phase == Phase.QUEUED for attempt in self._aside)
 
     def assign(self, jobs: Sequence[Assignment], now_s: float) -> None:
         """Add jobs; those that cannot run here get their results at once."""
@@ -134,7 +134,7 @@ class Ledger:
         """No cells can be made: attempts that wait for one fail."""
         aside, self._aside = self._aside, deque()
         for attempt in aside:
-            if attempt.phase is Phase.QUEUED:
+            if attempt.phase == Phase.QUEUED:
                 self._finish(attempt, Outcome("error", f"no process could be started for it: {reason}"))
 
     def take_startable(self) -> list[Attempt]:
@@ -154,7 +154,7 @@ class Ledger:
                 reserved += not found
             elif queue:
                 attempt = queue.popleft()
-                if attempt.phase is Phase.QUEUED:
+                if attempt.phase == Phase.QUEUED:
                     attempt.phase = Phase.STARTED
                     self._running += 1
                     taken.append(attempt)
@@ -236,7 +236,7 @@ class Ledger:
     def started_attempt(self, pair: Pair) -> Attempt | None:
         """The attempt, if its handler runs, stopped or not."""
         attempt = self._held.get(pair)
-        return attempt if attempt is not None and attempt.phase is Phase.STARTED else None
+        return attempt if attempt is not None and attempt.phase == Phase.STARTED else None
 
     def running_attempt(self, pair: Pair) -> Attempt | None:
         """The attempt, if its handler runs and was not stopped."""
@@ -246,7 +246,7 @@ class Ledger:
     def recall(self, pair: Pair) -> None:
         """Give one attempt back if it has not started."""
         attempt = self._held.get(pair)
-        if attempt is not None and attempt.phase is Phase.QUEUED:
+        if attempt is not None and attempt.phase == Phase.QUEUED:
             self._give_back(attempt)
 
     def _give_back(self, attempt: Attempt) -> None:
@@ -255,7 +255,7 @@ class Ledger:
 
     def give_back_waiting(self) -> bool:
         """Give back waiting attempts while all slots are taken: another process may have one; whether any was."""
-        waiting = [attempt for attempt in self._queue if attempt.phase is Phase.QUEUED]
+        waiting = [attempt for attempt in self._queue if attempt.phase == Phase.QUEUED]
         if not self.is_full:
             return False
         self._queue.clear()
@@ -267,7 +267,7 @@ class Ledger:
 
     def give_back_lapsed(self, now_s: float, confirmed_s: float) -> int:
         """Give back waiting attempts whose leases have passed: they may run elsewhere; how many (monotonic times)."""
-        waiting = [attempt for attempt in self._held.values() if attempt.phase is Phase.QUEUED]
+        waiting = [attempt for attempt in self._held.values() if attempt.phase == Phase.QUEUED]
         lapsed = [one for one in waiting if now_s > max(one.lease_until_s, confirmed_s + one.job.lease_s)]
         for attempt in lapsed:
             self._give_back(attempt)
@@ -278,12 +278,12 @@ class Ledger:
         self.draining = True
         queue, self._queue, self._aside = [*self._aside, *self._queue, *self.batches.clear()], deque(), deque()
         for attempt in queue:
-            if attempt.phase is Phase.QUEUED:
+            if attempt.phase == Phase.QUEUED:
                 self._finish(attempt, RELEASED)
 
     def started(self) -> list[Attempt]:
         """The attempts whose handlers run."""
-        return [attempt for attempt in self._held.values() if attempt.phase is Phase.STARTED]
+        return [attempt for attempt in self._held.values() if attempt.phase == Phase.STARTED]
 
     def running_list(self) -> list[Pair]:
         """The list of held attempts for hello."""

@@ -168,7 +168,9 @@ class Handout:
     async def take(self, plan: ClaimPlan, claims: Sequence[Claim]) -> None:
         """Send the jobs that were claimed for *plan* to its workers."""
         await self._lengthen(plan, claims)
-        wanted = [claim for claim in claims if (claim.id, claim.attempt) not in self._canceled]
+        wanted = claims
+        if self._canceled:
+            wanted = [claim for claim in claims if (claim.id, claim.attempt) not in self._canceled]
         if wanted:
             await self._hand_out(plan, wanted)
         self._in_doubt.confirm(plan.workers)
@@ -176,6 +178,8 @@ class Handout:
     async def _lengthen(self, plan: ClaimPlan, claims: Sequence[Claim]) -> None:
         """Extend the leases of topics with longer ones: a claim opens all with the server's."""
         leases = self._registry.policies.leases
+        if not leases:
+            return
         longer = [
             Renewal(claim.id, claim.attempt, plan.workers[claim.worker], progress=None)
             for claim in claims

@@ -291,7 +291,8 @@ class PeerSession:
         match body:
             case protocol.Report():
                 for result in body.results:
-                    protocol.check_result(result)
+                    if result.detail is not None or result.outcome != "ok":  # hardly any
+                        protocol.check_result(result)
                 pairs = [(result.id, result.attempt) for result in body.results]
                 settled = self._unwritten.reserve_frame(len(frame.body))
                 if settled is None:

@@ -305,8 +305,8 @@ class WorkerRegistry:
 
     def free(self, worker: RegisteredWorker, pairs: Iterable[Pair]) -> list[HeldJob]:
         """Results were answered: the jobs are no longer held. Returns them."""
-        held = worker.held
-        return [held.pop(pair) for pair in pairs if pair in held]
+        pop = worker.held.pop
+        return [job for pair in pairs if (job := pop(pair, None)) is not None]
 
     def learn(self, worker: RegisteredWorker, running: Mapping[Pair, Running]) -> list[tuple[Pair, HeldJob]]:
         """Add what the database knows of attempts that a worker listed while it was away; as for ``started``."""
@@ -326,8 +326,10 @@ class WorkerRegistry:
             held = jobs.get(pair)
             if held is not None:
                 held.started = True
-                held.since_s = held.since_s or heard_s
-                held.apart = held.apart or pair in apart
+                if not held.since_s:
+                    held.since_s = heard_s
+                if pair in apart:
+                    held.apart = True
                 if may_stall and held.stall_s is None:  # its worker listed it in its hello
                     held.stall_s = self.stall_s(held.topic, stalls.get(held.name))
                 if held.timeout_s is not None or held.stall_s is not None:

@@ -361,7 +361,9 @@ class _ReportBatch:
             text = clean(f"result is not storable: {again.message}")
             self._rejected.append(Ending(bad.id, bad.attempt, bad.worker, kind=EndingKind.ERROR, error=text))
 
-        rows = [row for row in completions if (row.id, row.attempt) not in self.left]
+        rows = completions
+        if self.left:
+            rows = [row for row in completions if (row.id, row.attempt) not in self.left]
         self._leave(await write_merged(self._store, rows, together, alone, raises=False))
 
     async def end(self, endings: Sequence[Ending]) -> None:
