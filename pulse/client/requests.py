@@ -364,6 +364,7 @@ def cut_pause_s(job: Job, pause_s: float, waited_s: float, timeout_s: float | No
     return min(pause_s, left_s)
 
 
+_PLAIN: Final = 2  # keys of a job without options: name and args
 _JOB_KEYS: Final = frozenset({"name", "args", *JobOptions.__annotations__})
 
 
@@ -385,6 +386,12 @@ def job_body(given: object) -> dict[str, object]:
         raise BadRequestError(f"submit: unknown key {unknown!r}; allowed are {', '.join(sorted(_JOB_KEYS))}")
     if "name" not in job:
         raise BadRequestError("submit: a job has no name")
+    if len(job) == _PLAIN and "args" in job and isinstance(job["name"], str):
+        return {"name": job["name"], "args": args_text(job["args"])}  # nearly every one of many
+    return _body_with_options(job)
+
+
+def _body_with_options(job: Mapping[str, Any]) -> dict[str, object]:
     body = {key: value for key, value in job.items() if value is not None}
     if isinstance(job["name"], str):  # without a Call, which takes as long as all else here
         body["args"] = args_text(job.get("args"))

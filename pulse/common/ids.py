@@ -55,6 +55,10 @@ def short_ids(ids: Sequence[bytes]) -> list[str]:
     return [text[:length] for text in texts]
 
 
+_set: Final = object.__setattr__
+_UNKNOWN: Final = uuid.SafeUUID.unknown
+
+
 class JobId(uuid.UUID):
     """
     The id that a submit answers with: a UUID like any other, that also says whether the job is new.
@@ -67,8 +71,10 @@ class JobId(uuid.UUID):
     is_new: bool
 
     def __init__(self, identity: bytes, *, is_new: bool = True) -> None:
-        super().__init__(bytes=identity)
-        object.__setattr__(self, "is_new", is_new)  # a UUID refuses to be changed
+        # A UUID refuses to be changed; its own __init__ has to find out what it is made from, for three times as long.
+        _set(self, "int", int.from_bytes(identity))
+        _set(self, "is_safe", _UNKNOWN)
+        _set(self, "is_new", is_new)
 
     def __reduce__(self) -> tuple[object, ...]:
         return partial(JobId, is_new=self.is_new), (self.bytes,)
