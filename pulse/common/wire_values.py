@@ -47,7 +47,7 @@ def args_text(args: object) -> str:
         raise BadRequestError(f"args must be an object of keyword arguments, not {type(args).__name__}")
     given = cast("Mapping[str, object]", args)
     try:
-        return json_text.dumps(given if type(given) is dict else dict(given))
+        return json_text.dumps(given if isinstance(args, dict) else dict(given))
     except json_text.NotStorableError as error:
         raise BadRequestError(f"args are not storable: {_place_in(given)}{error}") from None
     except json_text.NotJsonError as error:
