@@ -19,6 +19,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pulse.common import json_text
+from pulse.common.ids import ID_BYTES
 from pulse.common.json_text import JsonValue
 from pulse.common.text import one_line
 from pulse.errors import ProtocolError, UnhandledNameWarning
@@ -33,7 +34,6 @@ from pulse.protocol.workflows import RelatedJobInfo, SignalAnswer, SignalInfo
 
 __all__ = ["Changed", "JobPage", "LimitPage", "Reason", "SchedulePage", "Stack", "Why"]
 
-_ID_BYTES: Final = 16
 Body: TypeAlias = Mapping[str, object]
 Reader: TypeAlias = Callable[[Any], object]
 RecordT = TypeVar("RecordT")
@@ -212,7 +212,7 @@ def plain(body: Body) -> dict[str, JsonValue]:
 def _plain(value: object) -> JsonValue:
     match value:
         case bytes():
-            return str(UUID(bytes=value)) if len(value) == _ID_BYTES else value.hex()
+            return str(UUID(bytes=value)) if len(value) == ID_BYTES else value.hex()
         case list() | tuple():
             return [_plain(one) for one in cast("list[object]", value)]
         case dict():

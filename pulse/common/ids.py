@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
+ID_BYTES: Final = 16
 _RANDOM: Final = (1 << 62) - 1
 _VERSION: Final = 0x7 << 12
 _VARIANT: Final = 0b10 << 62

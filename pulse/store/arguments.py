@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from asyncpg.pgproto.pgproto import UUID
 
+from pulse.common.ids import ID_BYTES
 from pulse.store.rows import Claim, Wake
 from pulse.store.statements import STATEMENTS
 
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from pulse.store.rows import Completion, Ending, Fence, Renewal
 
 T = TypeVar("T")
-_ID_BYTES: Final = 16
 MOST_KINDS: Final = 100  # of the jobs of one submit: names, and topics of their own, that are looked up once for all
 MAX_ERROR_CHARS: Final = 2000  # of the database's message about a job: enough to recognise it
 
@@ -35,7 +35,7 @@ def pair_columns(pairs: Sequence[tuple[bytes, int]]) -> tuple[str, str]:
 
 
 def _ids_text(ids: Iterable[bytes]) -> str:
-    return f"{{{b''.join(ids).hex(',', _ID_BYTES)}}}"
+    return f"{{{b''.join(ids).hex(',', ID_BYTES)}}}"
 
 
 def _text(elements: Iterable[str]) -> str:

@@ -13,11 +13,11 @@ from uuid import UUID
 
 import msgspec
 
+from pulse.common.ids import ID_BYTES
 from pulse.common.text import iso
 
 Body = Mapping[str, object]
 
-_ID_BYTES: Final = 16
 _JSON_TEXTS: Final = frozenset({"args", "result", "progress"})
 _TIMES: Final = frozenset({"occurrence", "lease_until", "paused_until", "as_of", "times", "at", "since"})  # and all _at
 _INDENT: Final = 2
@@ -43,7 +43,7 @@ def encoded(value: object, *, indented: bool) -> bytes:
 def _converted(value: object, key: str) -> object:
     match value:
         case bytes():
-            return str(UUID(bytes=value)) if len(value) == _ID_BYTES else value.hex()
+            return str(UUID(bytes=value)) if len(value) == ID_BYTES else value.hex()
         case str() if key in _JSON_TEXTS:
             return msgspec.Raw(value.encode())
         case int() | float() if not isinstance(value, bool) and (key.endswith("_at") or key in _TIMES):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from pulse.common.ids import ID_BYTES
 from pulse.store.operators.jobs import Connections
 from pulse.store.reading.jobs import decode_cursor, encode_cursor, wire_row
 from pulse.store.statements import STATEMENTS
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
 
 KEEP_S: Final = 90 * 86400.0  # what operators did
 BATCH: Final = 1000
-_ID_BYTES: Final = 16
 
 
 class AuditStore:
@@ -50,7 +50,7 @@ class AuditStore:
         if len(rows) <= limit:
             return page, None
         last = rows[limit - 1]
-        return page, encode_cursor(last["at"], last["id"].to_bytes(_ID_BYTES))
+        return page, encode_cursor(last["at"], last["id"].to_bytes(ID_BYTES))
 
     async def forget(self, keep_s: float = KEEP_S, *, now: datetime | None = None) -> int:
         """Delete a batch of entries older than *keep_s*; returns how many."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from asyncpg.pgproto.pgproto import UUID
 
+from pulse.common.ids import ID_BYTES
 from pulse.store.reading.damaged_jobs import legible_jobs
 from pulse.store.reading.jobs import decode_cursor, encode_cursor, wire_row
 from pulse.store.reading.list_position import (
@@ -46,7 +47,6 @@ BUDGET_S: Final = 0.08  # for a page; a step may outlast it, and up to 0.2 s see
 FIRST_WINDOW: Final = 500
 MAX_WINDOW: Final = 10_000
 PIECE: Final = 100  # rows that are read at once: some milliseconds of the loop
-_ID_BYTES: Final = 16
 _TIME_BYTES: Final = 8
 GROWTH: Final = 4
 _OLDEST_AT: Final = datetime(1, 1, 1, tzinfo=UTC)
@@ -227,10 +227,10 @@ async def _collect(
         row = await connection.fetchrow(STATEMENTS["collect_jobs"].sql, part, SMALL, *wanted.columns())
         if row is None or row["walked"] == SMALL:
             return None
-        timed += _pieces(row["timed"], _ID_BYTES)
+        timed += _pieces(row["timed"], ID_BYTES)
         others += [
-            ListPosition(int.from_bytes(one[_ID_BYTES:], signed=True), one[:_ID_BYTES])
-            for one in _pieces(row["others"], _ID_BYTES + _TIME_BYTES)
+            ListPosition(int.from_bytes(one[ID_BYTES:], signed=True), one[:ID_BYTES])
+            for one in _pieces(row["others"], ID_BYTES + _TIME_BYTES)
         ]
     low, high = first_id(scope.start), first_id(scope.end)
     first = sorted((one for one in timed if low <= one < high), reverse=not oldest)[: limit + 1]

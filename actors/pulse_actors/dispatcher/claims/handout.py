@@ -178,8 +178,6 @@ class Handout:
     async def _lengthen(self, plan: ClaimPlan, claims: Sequence[Claim]) -> None:
         """Extend the leases of topics with longer ones: a claim opens all with the server's."""
         leases = self._registry.policies.leases
-        if not leases:
-            return
         longer = [
             Renewal(claim.id, claim.attempt, plan.workers[claim.worker], progress=None)
             for claim in claims

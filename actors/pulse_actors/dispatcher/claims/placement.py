@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
@@ -62,10 +61,9 @@ def place(
             free[identity], names[identity] = worker.credit, worker.facts.names
     again = [claim.id for claim in claims if claim.attempt > 1]
     held = registry.running_in_hand(again) | running if again else running
-    seats, assigned = plan.workers, defaultdict[str, list[Claim]](list)
     for claim in claims:
-        seat = seats[claim.worker]
-        if held and claim.id in held:
+        seat = plan.workers[claim.worker]
+        if claim.id in held:
             delay_s = min(ALL_BUSY_MAX_S, ALL_BUSY_MIN_S * 2.0 ** given_back(claim))
             placement.returned.append(
                 Ending(claim.id, claim.attempt, seat, kind=EndingKind.UNASSIGNED, delay_s=delay_s)
@@ -76,7 +74,7 @@ def place(
             continue
         if seat in names and claim.name in names[seat] and free[seat] > 0:
             free[seat] -= 1
-            assigned[seat].append(claim)
+            placement.assigned.setdefault(seat, []).append(claim)
             continue
         heir = _heir(_able(registry, claim), free)
         fence = Fence(claim.id, claim.attempt, seat)
@@ -88,7 +86,6 @@ def place(
             placement.returned.append(ending)
             if ending.error is not None:
                 placement.unhandled.append(claim)
-    placement.assigned.update(assigned)
     return placement
 
 

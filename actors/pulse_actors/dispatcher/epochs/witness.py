@@ -22,6 +22,7 @@ import anyio.to_thread
 import msgspec
 import structlog
 
+from pulse.common.ids import ID_BYTES
 from pulse.errors import UnavailableError
 from pulse.ops.doctor import epochs
 from pulse.ops.doctor.finding import Finding
@@ -45,7 +46,6 @@ KEEP_S: Final = 2.0  # to write the file: claims may wait for it, behind their l
 OPEN_S: Final = 5.0  # to read it, before the first claim
 PUT_OFF_S: Final = 3.0  # renewed at each tick while an attempt from before may still run
 MOST_RECENT: Final = 200_000  # 3 MiB; at full speed the last half minute
-_ID_BYTES: Final = 16
 _ID: Final = attrgetter("id")
 _ATTEMPT: Final = attrgetter("attempt")
 _FIRST: Final = itemgetter(0)
@@ -62,7 +62,7 @@ class RecentJobs:
     """
 
     def __init__(self, most: int = MOST_RECENT) -> None:
-        self._most_bytes = most * _ID_BYTES
+        self._most_bytes = most * ID_BYTES
         self._ring = bytearray()
         self._at = 0
 
@@ -77,7 +77,7 @@ class RecentJobs:
 
     def ids(self) -> list[bytes]:
         """All ids, in no order."""
-        return [bytes(self._ring[at : at + _ID_BYTES]) for at in range(0, len(self._ring), _ID_BYTES)]
+        return [bytes(self._ring[at : at + ID_BYTES]) for at in range(0, len(self._ring), ID_BYTES)]
 
 
 class Witness:
