@@ -30,6 +30,7 @@ from pulse.client.discovery import (
     why_not,
 )
 from pulse.client.requests import Request, answer_lost, body_of, poll_pauses_s, welcome_of
+from pulse.common.unix_stream import of_unix_socket
 from pulse.errors import NobodyAnswersError, ProtocolError, PulseError, RefusedError
 from pulse.protocol import MAX_FRAME_BYTES, Frame, FrameReader, Welcome, encode
 
@@ -37,7 +38,7 @@ __all__ = ["AsyncTransport", "FrameStream", "dial"]
 
 CONNECT_S: Final = 10.0  # including the handshake
 HELLO_TIMEOUT_S: Final = 10.0  # a server that accepts and does not answer for so long is stopped or stuck
-_RECEIVE_BYTES: Final = 256 * 1024  # an assignment of 1000 small jobs in one read
+_RECEIVE_BYTES: Final = 64 * 1024  # for a larger buffer, malloc asks the kernel each time
 AnswerT = TypeVar("AnswerT")
 
 
@@ -138,7 +139,7 @@ async def _connected(target: Server) -> ByteStream:
 
     """
     if isinstance(target, LocalSocket):
-        return await anyio.connect_unix(target.path)
+        return of_unix_socket(await anyio.connect_unix(target.path))
     context = None
     if target.scheme == TLS:
         from pulse.security import tls

@@ -52,6 +52,9 @@ class Wire:
     def send(self, kind: str, request: int | None, body: Mapping[str, object]) -> None:
         self.sent.append((kind, request, body))
 
+    def push(self) -> None:
+        """Nothing waits here."""
+
     def close(self) -> None:
         self.closed = True
 

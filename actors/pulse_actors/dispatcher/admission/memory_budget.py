@@ -13,9 +13,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-import anyio
-
 from pulse_actors.dispatcher.admission.per_peer import PerPeer
+from pulse_actors.shared.condition import Condition
 
 MOST_BYTES: Final = 32 * 1024 * 1024  # four of the longest frames
 KEPT_BYTES: Final = 512  # counted for the shortest report
@@ -30,17 +29,17 @@ class MemoryBudget:
         most_bytes: Limit of all together; a single frame may be longer.
     """
 
-    __slots__ = ("__weakref__", "_bytes", "_changed", "_most_bytes")
+    __slots__ = ("__weakref__", "_bytes", "_most_bytes", "_released")
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
         self._most_bytes = most_bytes
         self._bytes = 0
-        self._changed = anyio.Event()
+        self._released = Condition()
 
     async def reserve(self, size_bytes: int) -> None:
         """Wait until there is room for so many more bytes, and take it."""
         while not self.try_reserve(size_bytes):
-            await self._changed.wait()
+            await self._released.wait()
 
     def try_reserve(self, size_bytes: int) -> bool:
         """Take room for so many more bytes; False: there is none."""
@@ -57,8 +56,7 @@ class MemoryBudget:
     def release(self, size_bytes: int) -> None:
         """Free so many bytes."""
         self._bytes -= size_bytes
-        self._changed.set()
-        self._changed = anyio.Event()
+        self._released.notify_all()
 
 
 incoming_budget_of: Final = PerPeer(MemoryBudget).of  # long frames

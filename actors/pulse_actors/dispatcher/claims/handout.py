@@ -232,6 +232,7 @@ class Handout:
         self._registry.hand_over(identity, claims)
         for part in parts:
             worker.link.send("assign", None, {"jobs": part})
+        worker.link.push()
 
 
 def is_unended(outcome: str | None, error: str | None) -> bool:

@@ -358,6 +358,9 @@ class _NoWorkerLink:
     def send(self, kind: str, request: int | None, body: Mapping[str, object]) -> None:
         """Dropped."""
 
+    def push(self) -> None:
+        """Nothing is queued."""
+
     def close(self) -> None:
         """There is nothing to close."""
 

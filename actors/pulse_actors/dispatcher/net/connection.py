@@ -13,10 +13,12 @@ import anyio.abc
 from anyio.lowlevel import checkpoint
 
 from pulse import protocol
+from pulse.common.unix_stream import send_now
 from pulse.errors import BadRequestError, ForbiddenError, ProtocolError, TooLargeError
 from pulse_actors.dispatcher.admission.memory_budget import MemoryBudget
 from pulse_actors.dispatcher.admission.request_limits import RequestLimits
 from pulse_actors.dispatcher.workers.records import BACKLOG_BYTES
+from pulse_actors.shared.condition import Condition
 
 SEND_BUFFER_BYTES: Final = 32 * 1024 * 1024  # a peer with so much unread output does not read
 SEND_DEADLINE_S: Final = 30.0  # one write that takes longer: the peer has stopped reading
@@ -66,19 +68,18 @@ class PeerConnection:
         self._is_worker = False
         self._out: list[bytes] = []
         self._out_bytes = 0
-        self._sending = anyio.Event()
+        self._queued = Condition()
         self._closing = False
         self._torn = False
         self._owed: set[int] = set()
         self.limits = RequestLimits(time.monotonic())
-        self._taken = anyio.Event()
+        self._taken = Condition()
         self._page: int | None = None
         self._turn_s = time.monotonic()
         self.heard_out = anyio.Event()
         self.is_cut = False
         self._relieved: Callable[[], None] = _nobody_waits
-        self._answered = anyio.Event()
-        self._answered.set()
+        self._answered = Condition()
         self._is_dead = False
         self._waiting = anyio.CancelScope()
 
@@ -117,7 +118,12 @@ class PeerConnection:
         if self._out_bytes > SEND_BUFFER_BYTES:
             self._out.clear()
             self._end()
-        self._sending.set()
+        self._queued.notify_all()
+
+    def push(self) -> None:
+        """Write at once what is queued, as far as the socket takes it."""
+        if not self._torn and not self._closing:
+            self._write_now()
 
     @property
     def backlog_bytes(self) -> int:
@@ -128,16 +134,15 @@ class PeerConnection:
         """A request of that number awaits its answer."""
         if request is not None:
             self._owed.add(request)
-            self._answered = anyio.Event() if self._answered.is_set() else self._answered
 
     def settle(self, request: int | None) -> None:
         """It is answered, or nobody will read the answer."""
         if request is not None:
             self._owed.discard(request)
             if not self._owed:
-                self._answered.set()
+                self._answered.notify_all()
             if request == self._page:
-                self._go_on()
+                self._taken.notify_all()
 
     @property
     def is_over(self) -> bool:
@@ -146,18 +151,14 @@ class PeerConnection:
 
     async def wait_answered(self) -> None:
         """Return when every request has its answer."""
-        await self._answered.wait()
+        while self._owed:
+            await self._answered.wait()
 
     async def wait_page(self, request: int | None) -> None:
         """Return when the long answer before was given and nearly all read: then *request* may begin."""
         while (self._page in self._owed or self._out_bytes > LITTLE_BYTES) and not self._closing:
             await self._taken.wait()
         self._page = request
-
-    def _go_on(self) -> None:
-        """Wake all that wait for answers or for room."""
-        self._taken.set()
-        self._taken = anyio.Event()
 
     def refuse(self, request: int | None, code: str, message: str) -> None:
         """Queue an error."""
@@ -168,12 +169,12 @@ class PeerConnection:
     def close(self) -> None:
         """Send what is queued, then close; ``frames`` ends."""
         self._end()
-        self._sending.set()
+        self._queued.notify_all()
 
     def _end(self) -> None:
         """Nothing more is queued; wake all that wait for room in the queue."""
         self._closing = True
-        self._taken.set()
+        self._taken.notify_all()
 
     async def frames(self) -> AsyncIterator[Sequence[protocol.Frame]]:
         """
@@ -278,8 +279,8 @@ class PeerConnection:
         """Write what is queued until the connection is closed from either side; then close the stream."""
         try:
             while True:
-                await self._sending.wait()
-                self._sending = anyio.Event()
+                while not self._out and not self._closing:
+                    await self._queued.wait()
                 await self._flush(SEND_DEADLINE_S)
                 if self._closing and not self._out:
                     return
@@ -294,15 +295,30 @@ class PeerConnection:
                 await self._part()
 
     async def _flush(self, deadline_s: float) -> None:
+        if not self._torn:
+            self._write_now()
+        if not self._out:
+            return
         chunk, self._out = b"".join(self._out), []
-        if chunk and not self._torn:
+        if not self._torn:
             self._torn = True  # until the last byte is out
             with anyio.fail_after(deadline_s):
                 await self._stream.send(chunk)
             self._torn = False
+        self._written(len(chunk))
+
+    def _write_now(self) -> None:
+        """Write what is queued, as far as that needs no waiting."""
+        chunk = b"".join(self._out)
+        sent_bytes = send_now(self._stream, chunk)
+        if sent_bytes:
+            self._out = [chunk[sent_bytes:]] if sent_bytes < len(chunk) else []
+            self._written(sent_bytes)
+
+    def _written(self, size_bytes: int) -> None:
         was_full = self._out_bytes > BACKLOG_BYTES
-        self._out_bytes -= len(chunk)
-        self._go_on()
+        self._out_bytes -= size_bytes
+        self._taken.notify_all()
         if was_full and self._out_bytes <= BACKLOG_BYTES:
             self._relieved()
 

@@ -25,6 +25,7 @@ import structlog
 from anyio.streams.tls import TLSStream
 
 from pulse import protocol
+from pulse.common.unix_stream import of_unix_socket
 from pulse.config import Settings
 from pulse.errors import ConfigError
 from pulse.security import tls
@@ -138,9 +139,8 @@ class Listener:
             await stream.aclose()
             return
         with self._entered(limits, source) as slot:
-            await self._serve_peer(
-                stream, LocalPeerAuth(peer, rights, self._host.id, greeted=slot.greeted), source, pidfd, number
-            )
+            entry = LocalPeerAuth(peer, rights, self._host.id, greeted=slot.greeted)
+            await self._serve_peer(of_unix_socket(stream), entry, source, pidfd, number)
 
     async def _attend_remote(self, stream: anyio.abc.SocketStream, number: int) -> None:
         try:

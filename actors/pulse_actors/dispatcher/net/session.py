@@ -374,7 +374,8 @@ class PeerSession:
         if isinstance(body, protocol.Submit) and not need_transaction(body.jobs):
             batcher = self._submits.batcher
             batcher.put(PendingSubmit(self._connection, frame.request, checked(body.jobs)))
-            await self._connection.while_alive(batcher.wait_accepting)
+            if not batcher.is_accepting:
+                await self._connection.while_alive(batcher.wait_accepting)
         elif not await self._connection.while_alive(begin := partial(self._begin, frame, body, tasks)):
             tasks.start_soon(begin)  # the peer's process is dead: what it wrote after this does not wait
 

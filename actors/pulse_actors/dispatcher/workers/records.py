@@ -23,6 +23,9 @@ class WorkerLink(Protocol):
     def send(self, kind: str, request: int | None, body: Mapping[str, object]) -> None:
         """Queue a frame; never waits."""
 
+    def push(self) -> None:
+        """Write at once what is queued, as far as the socket takes it; else that waits for other work of this turn."""
+
     @property
     def backlog_bytes(self) -> int:
         """What is queued and not yet taken by the socket."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Generic, TypeVar
 
-import anyio
+from pulse_actors.shared.condition import Condition
 
 ROW_BYTES: Final = 4096  # of text: longer texts count as several rows, so that a statement ends in time
 MAX_WAITING_BATCHES: Final = 2.0  # batches that may wait; then callers have to wait
@@ -30,10 +30,10 @@ class Batcher(Generic[T]):
         self._items: list[T] = []
         self._weights: list[int] = []
         self._weight = 0
-        self._taken = anyio.Event()
-        self._arrived = anyio.Event()
-        self._idle = anyio.Event()
-        self._idle.set()
+        self._taken = Condition()
+        self._arrived = Condition()
+        self._is_idle = True
+        self._rested = Condition()
 
     def put(self, item: T) -> None:
         """Add an item to the next batch."""
@@ -41,8 +41,8 @@ class Batcher(Generic[T]):
         self._items.append(item)
         self._weights.append(weight)
         self._weight += weight
-        self._arrived.set()
-        self._idle = anyio.Event() if self._idle.is_set() else self._idle
+        self._is_idle = False
+        self._arrived.notify_all()
 
     def __len__(self) -> int:
         return len(self._items)
@@ -50,20 +50,26 @@ class Batcher(Generic[T]):
     async def run(self) -> None:
         """Handle batches until cancelled."""
         while True:
-            if not self._items:  # else at once: waiting lets others go first even if the event is set
+            while not self._items:
                 await self._arrived.wait()
             await self._handle(self._take())
             if not self._items:
-                self._arrived = anyio.Event()
-                self._idle.set()
+                self._is_idle = True
+                self._rested.notify_all()
 
     async def wait_idle(self) -> None:
         """Return when all items are handled."""
-        await self._idle.wait()
+        while not self._is_idle:
+            await self._rested.wait()
+
+    @property
+    def is_accepting(self) -> bool:
+        """Whether no more than MAX_WAITING_BATCHES wait; for callers who may add items faster than it handles them."""
+        return self._weight <= MAX_WAITING_BATCHES * self._limit
 
     async def wait_accepting(self) -> None:
-        """Return when no more than ROOM batches wait; for callers that could add items faster than they are handled."""
-        while self._weight > MAX_WAITING_BATCHES * self._limit:
+        """Return when it accepts items."""
+        while not self.is_accepting:
             await self._taken.wait()
 
     def _take(self) -> Sequence[T]:
@@ -75,8 +81,7 @@ class Batcher(Generic[T]):
             taken += weight
         batch, self._items, self._weights = self._items[:count], self._items[count:], self._weights[count:]
         self._weight -= taken
-        self._taken.set()
-        self._taken = anyio.Event()
+        self._taken.notify_all()
         return batch
 
 

@@ -1,0 +1,140 @@
+"""A Unix socket on asyncio: what arrives is read once, by whoever waits, and waiting is registered once."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import pytest
+from anyio.abc import SocketAttribute, UNIXSocketStream
+from anyio.lowlevel import checkpoint
+
+from pulse.common.unix_stream import UnixStream, of_unix_socket, send_now
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timed]
+
+LONG = bytes(range(256)) * 8192  # 2 MiB: more than a socket takes
+
+
+@asynccontextmanager
+async def connected() -> AsyncIterator[tuple[UnixStream, socket.socket]]:
+    """The stream, and the other end."""
+    own, other = socket.socketpair()
+    other.setblocking(False)
+    with other:
+        async with of_unix_socket(await UNIXSocketStream.from_socket(own)) as stream:
+            assert isinstance(stream, UnixStream)
+            with anyio.fail_after(5):
+                yield stream, other
+
+
+async def test_waiting_is_registered_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop, registered = asyncio.get_running_loop(), list[object]()
+    add_reader = loop.add_reader
+
+    def count(fd: Any, *args: Any) -> None:
+        registered.append(fd)
+        add_reader(fd, *args)
+
+    async with connected() as (stream, other):
+        monkeypatch.setattr(loop, "add_reader", count)
+        for number in range(50):
+            other.send(b"%d" % number)
+            assert await stream.receive() == b"%d" % number
+        assert len(registered) == 1
+
+
+async def test_what_nobody_waits_for_stays_in_the_kernel() -> None:
+    """And the loop does not turn for it; who waits later gets it."""
+    async with connected() as (stream, other):
+        other.send(b"one")
+        assert await stream.receive() == b"one"
+        other.send(b"two")
+        while stream._is_registered:
+            await checkpoint()
+        assert stream.extra(SocketAttribute.raw_socket).recv(10, socket.MSG_PEEK) == b"two"
+        assert await stream.receive() == b"two"
+
+
+async def test_a_cancelled_receive_loses_nothing() -> None:
+    """Not even what was read for it in the turn in which it was cancelled; nor does the next get more than it asked."""
+    async with connected() as (stream, other):
+        receiving = asyncio.create_task(stream.receive())
+        await checkpoint()
+        other.send(b"kept")
+        stream._readable()
+        receiving.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await receiving
+        assert [await stream.receive(3), await stream.receive(3)] == [b"kep", b"t"]
+        with anyio.move_on_after(0):
+            await stream.receive()
+        other.send(b"more")
+        assert await stream.receive() == b"more"
+
+
+async def test_how_a_connection_ends() -> None:
+    async with connected() as (stream, other):
+        other.send(b"last")
+        other.close()
+        assert await stream.receive() == b"last"
+        for _ in range(2):
+            with pytest.raises(anyio.EndOfStream):
+                await stream.receive()
+        with pytest.raises(anyio.BrokenResourceError):
+            await stream.send(b"nobody reads this")
+    async with connected() as (stream, other):
+        await stream.send(b"which nobody reads")
+        other.close()
+        with pytest.raises(anyio.BrokenResourceError):  # reset
+            await stream.receive()
+
+
+async def test_who_waits_is_told_that_it_was_closed_here() -> None:
+    closed = list[bool]()
+
+    async def receive(stream: UnixStream) -> None:
+        with pytest.raises(anyio.ClosedResourceError):
+            await stream.receive()
+        closed.append(True)
+
+    async with connected() as (stream, _), anyio.create_task_group() as tasks:
+        tasks.start_soon(receive, stream)
+        await anyio.wait_all_tasks_blocked()
+        with pytest.raises(anyio.BusyResourceError):
+            await stream.receive()
+        await stream.aclose()
+        await receive(stream)
+        with pytest.raises(anyio.ClosedResourceError):
+            await stream.send(b"x")
+    assert closed == [True, True]
+
+
+async def test_what_the_socket_does_not_take_at_once_is_sent_later() -> None:
+    async with connected() as (stream, other):
+        at_once = send_now(stream, LONG)
+        assert 0 < at_once < len(LONG)
+        assert send_now(stream, b"no room") == 0
+        read = b""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(stream.send, LONG[at_once:])
+            await anyio.wait_all_tasks_blocked()
+            while len(read) < len(LONG):
+                await anyio.wait_readable(other)
+                read += other.recv(65536)
+        assert read == LONG
+        await stream.send_eof()
+        assert other.recv(1) == b""
+
+
+@pytest.mark.parametrize("anyio_backend", ["trio"])
+async def test_on_trio_it_is_as_it_was(anyio_backend: str) -> None:
+    own, other = socket.socketpair()
+    with other:
+        async with await UNIXSocketStream.from_socket(own) as stream:
+            assert of_unix_socket(stream) is stream, anyio_backend
+            assert send_now(stream, b"x") == 0
