@@ -339,7 +339,8 @@ class Service:
         """Batches fill, or have begun: so many more jobs may come, and the next is ready at another time."""
         if self._has_batches:
             self._tell_capacity()
-            self._batch_changed.wake()
+            if self._ledger.batches.filling:
+                self._batch_changed.wake()
             if self._ledger.is_full:  # what was sent to fill a batch, and is for other handlers, goes back
                 self._pace_changed.wake()
 
