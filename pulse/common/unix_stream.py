@@ -134,7 +134,7 @@ class UnixStream(ByteStream):
         await self._stream.send_eof()
 
     async def aclose(self) -> None:
-        """Close it; who waits is told."""
+        """Close it; the task that waits gets ClosedResourceError."""
         self._is_closed = True
         self._unregister()
         if self._receiving is not None and not self._receiving.done():

@@ -16,6 +16,7 @@ from pulse.app.outcome import Outcome
 from pulse.app.tracing import for_attempts
 from pulse.app.transactions.fence import FencePhase
 from pulse.app.workflows.receipt import Receipt
+from pulse.common.wakeup import WakeupEvent
 from pulse.protocol import Drain
 from pulse.security.schema_name import DEFAULT
 from pulse.system import log_sink, processes
@@ -26,7 +27,7 @@ from pulse.worker.execution.batch import BatchCall
 from pulse.worker.execution.deadlines import Deadlines
 from pulse.worker.execution.runner import Runner, interrupt, make_runner
 from pulse.worker.execution.server_reader import ServerReader
-from pulse.worker.execution.wakeup import SAME_SIGNAL_S, Signals, Waker, WakeupEvent, exit_now
+from pulse.worker.execution.wakeup import SAME_SIGNAL_S, Signals, Waker, exit_now
 from pulse.worker.isolation.manager import Cells
 from pulse.worker.isolation.run import CellRun
 from pulse.worker.options import HostOptions
@@ -339,7 +340,8 @@ class Service:
         """Batches fill, or have begun: so many more jobs may come, and the next is ready at another time."""
         if self._has_batches:
             self._tell_capacity()
-            if self._ledger.batches.filling:
+            batches = self._ledger.batches
+            if batches.filling:
                 self._batch_changed.wake()
             if self._ledger.is_full:  # what was sent to fill a batch, and is for other handlers, goes back
                 self._pace_changed.wake()

@@ -50,6 +50,8 @@ HELPERS: Final[Mapping[str, str]] = {
     "pulse/common/histogram.py": "pure: counts a duration",
     "pulse/common/ids.py": "pure: makes ids, and reads the time in them",
     "pulse/common/json_text.py": "pure: values to JSON text and back",
+    "pulse/common/unix_stream.py": "a socket of the loop",
+    "pulse/common/wakeup.py": "events that wake tasks",
     "pulse/common/wire_values.py": "pure: values of callers to those of the wire",
     "pulse/protocol/messages.py": "pure: whether a result is well formed",
     "pulse/store/arguments.py": "pure: rows to arrays",
@@ -63,7 +65,6 @@ HELPERS: Final[Mapping[str, str]] = {
     "actors/pulse_actors/dispatcher/monitoring/counters.py": "observer: counts",
     "actors/pulse_actors/dispatcher/monitoring/observe.py": "observer: chooses what is counted",
     "pulse/app/tracing.py": "observer: reads the current span",
-    "pulse/worker/execution/wakeup.py": "an event that wakes the task which writes",
     "actors/pulse_actors/runtime/actor.py": "back-off of the claim loop after errors",
 }
 END: Final = ("pulse/worker/session/ledger.py", "reported")  # the worker hears that its report is written

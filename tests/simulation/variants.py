@@ -152,14 +152,14 @@ _TICK: Final = witness.Witness._tick
 GOES_BACK: Final = ("database goes back",)
 
 VARIANTS: Final[dict[str, Variant]] = {
-    "fence by the id alone": Variant(((ModelJob, "is_held", _is_running),), " ended as ", ("operator",), first=637),
+    "fence by the id alone": Variant(((ModelJob, "is_held", _is_running),), " ended as ", ("operator",), first=1096),
     "obituary before the last reports": Variant(
         ((peers.PeerConnection, "hear_out", _nothing),), "was charged nothing", ("kill a worker", "trap at a word"),
-        first=20,
+        first=32,
     ),
     "started is told after the call": Variant(
         ((connection.Connection, "_turn", _start_before_telling),), "and was charged nothing", ("trap at a word",),
-        first=133, within=600,
+        first=143, within=600,
     ),
     "nothing is given back": Variant(
         ((doubts.InDoubtClaims, "_give_back", _nobody_holds),), "although no worker was told of it", first=591,
@@ -167,18 +167,18 @@ VARIANTS: Final[dict[str, Variant]] = {
     ),
     "watchdog reaps the living beside it": Variant(
         ((actor.Watchdog, "_in_hand", lambda _self, _workers: set()),), "lives beside it",
-        ("stop a worker", "stop an actor"), first=77,
+        ("stop a worker", "stop an actor"), first=78,
     ),
     "no guard against mass reaping": Variant(
         ((sweep_guard.SweepGuard, "may_reap", lambda _self, _now_s: True),), "lives and beats",
-        ("database away", "database clock set"), first=612, within=600,
+        ("database away", "database clock set"), first=820, within=600,
     ),
     "what cannot be written is not told": Variant(
         ((unwritten.UnwrittenLeases, "run", _nothing),), "lives and beats", ("rows locked",), first=144, within=400
     ),
     "marks are made while nobody can write": Variant(
         ((database, "WRITES", database.WRITES - {"mark_sweep"}), (unwritten.UnwrittenLeases, "run", _nothing)),
-        "lives and beats", ("table locked",), first=116, within=400,
+        "lives and beats", ("table locked",), first=251, within=400,
     ),
     "reaped before it is dead": Variant(
         ((silent_workers.SilentWorkers, "_kill", _reap_the_living),), "lives and knows of it", first=5
@@ -193,7 +193,7 @@ VARIANTS: Final[dict[str, Variant]] = {
         ),
         "it does not come to an end",
         ("trap at a statement",),
-        first=95,
+        first=102,
         within=400,
     ),
     "a death is charged to everybody": Variant(
@@ -207,18 +207,18 @@ VARIANTS: Final[dict[str, Variant]] = {
     ),
     "what is held may be deleted": Variant(
         ((jobs, "_held_here", _nobody_holds),), "was deleted while its handler runs", ("operator", "stop a worker"),
-        first=201, within=600,
+        first=212, within=600,
     ),
     "hung handlers are left alone": Variant(
         ((deadlines.HandlerDeadlines, "started", lambda _self, _worker, _bounded, _now_s: None),),
         "it does not come to an end",
-        first=3,
+        first=9,
     ),
     "the floor of an epoch is that of the one before": Variant(
         ((epoch_rows.Ledger, "begin", _floor_stays),), "is handed out twice", GOES_BACK, first=8
     ),
     "claims are made whatever the database knows": Variant(
-        ((epoch_rows.Ledger, "knows", lambda _self, _known, _server: True),), "is handed out twice", GOES_BACK, first=13
+        ((epoch_rows.Ledger, "knows", lambda _self, _known, _server: True),), "is handed out twice", GOES_BACK, first=17
     ),
     "what was handed out since the last tick is forgotten": Variant(
         ((witness.Witness, "_knows_less", _knows_all),), "is handed out twice", GOES_BACK, first=139
@@ -227,7 +227,7 @@ VARIANTS: Final[dict[str, Variant]] = {
         ((witness.Witness, "_may_open", lambda _self, _seen: True),), " begins in ", GOES_BACK, first=291
     ),
     "what may run yet is not put off": Variant(
-        ((rows.Rows, "put_off", lambda _self, _ids, _put_off_s, _now: None),), " begins in ", GOES_BACK, first=110
+        ((rows.Rows, "put_off", lambda _self, _ids, _put_off_s, _now: None),), " begins in ", GOES_BACK, first=133
     ),
     "what ran before an epoch stays with its worker": Variant(
         ((rows.Rows, "end_epoch", lambda _self, _held, _host, _now: None),), "was charged as", GOES_BACK, first=52
@@ -236,7 +236,7 @@ VARIANTS: Final[dict[str, Variant]] = {
         ((witness.Witness, "_tick", _remember_before),), "raised the epoch", ("database flaky",), first=2
     ),
     "a claim counts although another one has ended since": Variant(
-        ((limit_rows.Limits, "is_outdated", lambda _self, _name, _seen: False),), " are RUNNING", first=875,
+        ((limit_rows.Limits, "is_outdated", lambda _self, _name, _seen: False),), " are RUNNING", first=970,
     ),
     "a claim counts nothing": Variant(
         (
@@ -260,7 +260,7 @@ VARIANTS: Final[dict[str, Variant]] = {
     ),
     "signals that came meanwhile are not counted": Variant(
         ((WorkflowRows, "has_come", lambda _self, _row, _seen: False),), " waits beside its signal ",
-        ("kill a worker",), first=40,
+        ("kill a worker",), first=70,
     ),
     "what a wait got is not kept": Variant(((Steps, "_sent", _keep_nothing),), " and in a later attempt ", first=21),
     "a signal goes to each wait": Variant(

@@ -25,12 +25,12 @@ from pulse.app.handler import Handler
 from pulse.app.hooks.middleware import Layers, wrapped
 from pulse.app.outcome import RELEASED, Outcome
 from pulse.app.tracing import Tracing
+from pulse.common.wakeup import WakeupEvent
 from pulse.logs import LOGGED
 from pulse.worker.execution.attempt import Attempt, arguments_for
 from pulse.worker.execution.batch import BatchCall, Called, called_by
 from pulse.worker.execution.failure_hooks import counts, tell_failure
 from pulse.worker.execution.link import AttemptLink, AttemptOwner
-from pulse.worker.execution.wakeup import WakeupEvent
 
 __all__ = ["Runner", "RunnerOwner", "call_plain", "interrupt", "is_failure", "make_runner"]
 

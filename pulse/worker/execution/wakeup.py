@@ -1,4 +1,4 @@
-"""Wakes a waiting task: from the event loop (``WakeupEvent``), or from threads and signal handlers (``Waker``)."""
+"""Wakes a task of the event loop from threads and signal handlers."""
 
 from __future__ import annotations
 
@@ -13,29 +13,9 @@ from typing import Final
 
 import anyio
 
-__all__ = ["SAME_SIGNAL_S", "Signals", "Waker", "WakeupEvent"]
+__all__ = ["SAME_SIGNAL_S", "Signals", "Waker"]
 
 SAME_SIGNAL_S: Final = 1.0  # a service manager signals all processes, and a parent passes it on as well
-
-
-class WakeupEvent:
-    """An event for one waiter; several ``wake`` before a ``wait`` count once."""
-
-    def __init__(self) -> None:
-        self._event = anyio.Event()
-        self._is_set = False
-
-    def wake(self) -> None:
-        """Wake the waiter in the next turn of the loop."""
-        if not self._is_set:
-            self._is_set = True
-            self._event.set()
-
-    async def wait(self) -> None:
-        """Wait until it is set."""
-        await self._event.wait()
-        self._event = anyio.Event()
-        self._is_set = False
 
 
 class Waker:

@@ -20,11 +20,11 @@ import anyio
 import msgspec
 from anyio.abc import TaskGroup
 
+from pulse.common.wakeup import WakeupEvent
 from pulse.system import processes
 from pulse.system.failure_log import Log
 from pulse.system.fork import receive
 from pulse.system.restart_policy import Intensity, RestartLog
-from pulse.worker.execution.wakeup import WakeupEvent
 from pulse.worker.options import PoolOptions
 from pulse.worker.pool.child import MESSAGE_MAX_BYTES, Child, ProcessPipes, new_pipes, start
 from pulse.worker.pool.restart import RESTART_DELAY

@@ -16,9 +16,10 @@ from typing import Final
 import anyio
 import structlog
 
+from pulse.common.wakeup import WakeupEvent
 from pulse.system import pid1
 from pulse.system.restart_policy import Intensity, RestartLog
-from pulse.worker.execution.wakeup import SAME_SIGNAL_S, SIGNALED, Signals, Waker, WakeupEvent
+from pulse.worker.execution.wakeup import SAME_SIGNAL_S, SIGNALED, Signals, Waker
 from pulse.worker.options import PoolOptions, worker_name
 from pulse.worker.pool.child import Child
 from pulse.worker.pool.proxy_heartbeat import ProxyHeartbeats, Watch, mind

@@ -23,11 +23,11 @@ from anyio.abc import TaskGroup
 
 from pulse.client.async_transport import FrameStream
 from pulse.client.discovery import ConnectionLostError
+from pulse.common.wakeup import WakeupEvent
 from pulse.errors import ProtocolError, PulseError
 from pulse.protocol import Frame, TakeStack, decode_body, encode
 from pulse.system import processes
 from pulse.system.failure_log import Log
-from pulse.worker.execution.wakeup import WakeupEvent
 from pulse.worker.session.reconnect import Dialer, WorkerRefusedError
 
 __all__ = ["ProxyHeartbeats", "Watch", "mind"]

@@ -20,8 +20,9 @@ import anyio
 import structlog
 from watchfiles import PythonFilter, awatch
 
+from pulse.common.wakeup import WakeupEvent
 from pulse.worker.app_name import split_app_name
-from pulse.worker.execution.wakeup import SIGNALED, Signals, Waker, WakeupEvent
+from pulse.worker.execution.wakeup import SIGNALED, Signals, Waker
 
 __all__ = ["run_reloading"]
 

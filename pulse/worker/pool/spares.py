@@ -16,8 +16,8 @@ from typing import Final
 
 from anyio.abc import TaskGroup
 
+from pulse.common.wakeup import WakeupEvent
 from pulse.system.failure_log import Log
-from pulse.worker.execution.wakeup import WakeupEvent
 from pulse.worker.options import PoolOptions
 from pulse.worker.pool.child import Child, start
 from pulse.worker.pool.forks import Forks

@@ -16,6 +16,7 @@ import anyio
 
 from pulse.client.async_transport import FrameStream
 from pulse.client.discovery import ConnectionLostError
+from pulse.common.wakeup import WakeupEvent
 from pulse.errors import PulseError, UnavailableError
 from pulse.protocol import (
     Assign,
@@ -33,7 +34,6 @@ from pulse.protocol import (
 )
 from pulse.system.failure_log import FailedAttempt, Log
 from pulse.worker.execution.attempt import Attempt, Pair, StopReason
-from pulse.worker.execution.wakeup import WakeupEvent
 from pulse.worker.session.heartbeat import HeartbeatBody
 from pulse.worker.session.ledger import Ledger
 

@@ -1,4 +1,4 @@
-"""A Unix socket on asyncio: what arrives is read once, by whoever waits, and waiting is registered once."""
+"""A Unix socket on asyncio: what arrives is read once, by the task that waits, and waiting is registered once."""
 
 from __future__ import annotations
 

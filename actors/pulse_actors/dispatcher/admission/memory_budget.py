@@ -13,8 +13,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
+from pulse.common.wakeup import Condition
 from pulse_actors.dispatcher.admission.per_peer import PerPeer
-from pulse_actors.shared.condition import Condition
 
 MOST_BYTES: Final = 32 * 1024 * 1024  # four of the longest frames
 KEPT_BYTES: Final = 512  # counted for the shortest report

@@ -14,11 +14,11 @@ from anyio.lowlevel import checkpoint
 
 from pulse import protocol
 from pulse.common.unix_stream import send_now
+from pulse.common.wakeup import Condition
 from pulse.errors import BadRequestError, ForbiddenError, ProtocolError, TooLargeError
 from pulse_actors.dispatcher.admission.memory_budget import MemoryBudget
 from pulse_actors.dispatcher.admission.request_limits import RequestLimits
 from pulse_actors.dispatcher.workers.records import BACKLOG_BYTES
-from pulse_actors.shared.condition import Condition
 
 SEND_BUFFER_BYTES: Final = 32 * 1024 * 1024  # a peer with so much unread output does not read
 SEND_DEADLINE_S: Final = 30.0  # one write that takes longer: the peer has stopped reading
@@ -122,7 +122,7 @@ class PeerConnection:
 
     def push(self) -> None:
         """Write at once what is queued, as far as the socket takes it."""
-        if not self._torn and not self._closing:
+        if not self._torn:
             self._write_now()
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Generic, TypeVar
 
-from pulse_actors.shared.condition import Condition
+from pulse.common.wakeup import Condition
 
 ROW_BYTES: Final = 4096  # of text: longer texts count as several rows, so that a statement ends in time
 MAX_WAITING_BATCHES: Final = 2.0  # batches that may wait; then callers have to wait

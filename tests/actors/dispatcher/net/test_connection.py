@@ -16,6 +16,7 @@ import trio.testing
 from anyio.lowlevel import checkpoint
 
 from pulse import protocol
+from pulse.common.unix_stream import of_unix_socket
 from pulse.errors import ProtocolError
 from pulse_actors.dispatcher.admission.memory_budget import MemoryBudget
 from pulse_actors.dispatcher.admission.request_limits import MISTAKES, MISTAKES_A_SECOND, STRETCH_S
@@ -396,8 +397,53 @@ async def listening(begun: MemoryBudget | None = None) -> AsyncIterator[Heard]:
     other, own = socket.socketpair()
     other.setblocking(False)
     with other:
-        async with await anyio.abc.UNIXSocketStream.from_socket(own) as stream:
+        async with of_unix_socket(await anyio.abc.UNIXSocketStream.from_socket(own)) as stream:
             yield Heard(PeerConnection(stream, 2**30, begun=begun), other)
+
+
+async def test_what_is_pushed_is_written_before_anything_else_has_its_turn() -> None:
+    """As far as the socket takes it; the rest follows, once, in its order."""
+    async with listening() as heard, anyio.create_task_group() as tasks:
+        connection, reader, got = heard.connection, protocol.FrameReader(), list[int | None]()
+        tasks.start_soon(connection.write)
+        connection.send("ok", 0, {})
+        connection.push()
+        got += [frame.request for frame in reader.feed(heard.other.recv(65536))]
+        assert (got, connection.backlog_bytes) == ([0], 0)
+        for number in range(1, 5):
+            connection.send("ok", number, {"text": "x" * 400_000})
+            connection.push()
+        assert connection.backlog_bytes > 0
+        with anyio.fail_after(5):
+            while len(got) < 5:
+                await anyio.wait_readable(heard.other)
+                got += [frame.request for frame in reader.feed(heard.other.recv(65536))]
+        assert (got, connection.backlog_bytes) == ([0, 1, 2, 3, 4], 0)
+        heard.other.close()
+        connection.push()  # the next write meets the error
+        connection.send("ok", 5, {})
+        connection.hear_no_more()
+    assert connection.is_cut
+
+
+async def test_nothing_is_pushed_into_a_frame_that_is_being_written() -> None:
+    async with listening() as heard, anyio.create_task_group() as tasks:
+        connection, reader, got = heard.connection, protocol.FrameReader(), list[int | None]()
+        tasks.start_soon(connection.write)
+        connection.send("ok", 0, {"text": "x" * 1_000_000})
+        await anyio.wait_all_tasks_blocked()  # the task waits in the middle of it
+        data = heard.other.recv(65536)
+        connection.send("ok", 1, {})
+        connection.push()
+        with anyio.fail_after(5):
+            while len(got) < 2:
+                got += [frame.request for frame in reader.feed(data)]
+                if len(got) < 2:
+                    await anyio.wait_readable(heard.other)
+                    data = heard.other.recv(65536)
+        assert got == [0, 1]
+        connection.hear_no_more()
+        connection.close()
 
 
 @pytest.mark.parametrize("half", [b"", HALF])
