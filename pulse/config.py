@@ -32,8 +32,8 @@ from pulse.security.redaction import ALLOWED as REDACT_ALLOWED
 from pulse.security.redaction import PATTERN as REDACT_PATTERN
 from pulse.security.schema_name import ALLOWED as SCHEMA_ALLOWED
 from pulse.security.schema_name import is_allowed as is_schema
-from pulse.system import addresses
 from pulse.system.directories import MAX_SOCKET_PATH_BYTES
+from pulse.system.sockets import addresses
 
 __all__ = [
     "Settings",

@@ -20,7 +20,7 @@ from pulse.common.text import cut
 from pulse.errors import BadRequestError, ConfigError
 from pulse.security.schema_name import ALLOWED as SCHEMA_ALLOWED
 from pulse.security.schema_name import DEFAULT, is_allowed
-from pulse.system import addresses
+from pulse.system.sockets import addresses
 
 __all__ = ["TABLES", "Queue", "Routes", "parse"]
 

@@ -30,9 +30,9 @@ from pulse.client.discovery import (
     why_not,
 )
 from pulse.client.requests import Request, answer_lost, body_of, poll_pauses_s, welcome_of
-from pulse.common.unix_stream import of_unix_socket
 from pulse.errors import NobodyAnswersError, ProtocolError, PulseError, RefusedError
 from pulse.protocol import MAX_FRAME_BYTES, Frame, FrameReader, Welcome, encode
+from pulse.system.sockets.unix_stream import of_unix_socket
 
 __all__ = ["AsyncTransport", "FrameStream", "dial"]
 

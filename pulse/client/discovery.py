@@ -23,7 +23,8 @@ from pulse.common.dsn import is_dsn, redact_dsn
 from pulse.common.duration import seconds_of
 from pulse.errors import ConfigError, NobodyAnswersError, PathError
 from pulse.security.schema_name import DEFAULT, schema_of
-from pulse.system import addresses, directories
+from pulse.system import directories
+from pulse.system.sockets import addresses
 
 __all__ = [
     "ConnectionLostError",

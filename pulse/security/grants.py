@@ -18,7 +18,7 @@ import msgspec
 
 from pulse.errors import ConfigError
 from pulse.protocol.roles import EVERYTHING, NOTHING, Access, Rights, rights_of
-from pulse.system.peer_credentials import credentials_of, groups_of
+from pulse.system.sockets.peer_credentials import credentials_of, groups_of
 
 _ROOT: Final = 0
 _ROLES: Final = "|".join(Access)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from pulse.errors import PathError
-from pulse.system.peer_credentials import user_name
+from pulse.system.sockets.peer_credentials import user_name
 
 CLIENT_SOCKET: Final = "pulse.sock"  # workers and clients, served by the dispatcher
 SUPERVISOR_SOCKET: Final = "supervisor.sock"  # status and control, served by the supervisor

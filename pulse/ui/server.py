@@ -12,7 +12,7 @@ from typing import Any, Final
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from pulse.system.peer_credentials import credentials_of
+from pulse.system.sockets.peer_credentials import credentials_of
 from pulse.ui.app import make_app
 from pulse.ui.auth.address import ListenAddress, file_of, remove
 from pulse.ui.site import Site

@@ -16,7 +16,7 @@ from pulse.app.outcome import Outcome
 from pulse.app.tracing import for_attempts
 from pulse.app.transactions.fence import FencePhase
 from pulse.app.workflows.receipt import Receipt
-from pulse.common.wakeup import WakeupEvent
+from pulse.common.waiting import WakeupEvent
 from pulse.protocol import Drain
 from pulse.security.schema_name import DEFAULT
 from pulse.system import log_sink, processes

@@ -11,7 +11,7 @@ from pulse.config import Settings, secrets_in
 from pulse.errors import ConfigError
 from pulse.security import tls
 from pulse.security.credentials import parse_users
-from pulse.system import addresses
+from pulse.system.sockets import addresses
 
 
 def check_edge(settings: Settings) -> None:

@@ -19,8 +19,8 @@ from typing import Final
 import msgspec
 
 from pulse.errors import PathError
-from pulse.system import addresses, listeners
 from pulse.system.directories import CLIENT_SOCKET, SUPERVISOR_SOCKET, check_socket_path
+from pulse.system.sockets import addresses, listeners
 from pulse_supervisor.systemd.socket_activation import listens_at
 
 TCP_NAME: Final = "pulse.tcp"

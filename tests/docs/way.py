@@ -46,12 +46,11 @@ MAX_HELPERS: Final = 21
 # Called on the way, and no stations: a job is not handed to them, and they decide nothing about it.
 HELPERS: Final[Mapping[str, str]] = {
     "pulse/app/parameters.py": "pure: args to the types of a handler's parameters",
-    "pulse/common/fair_queue.py": "pure: whose turn it is to use a connection of the pool",
+    "pulse/common/waiting.py": "wakes tasks, and knows whose turn it is to use a connection of the pool",
     "pulse/common/histogram.py": "pure: counts a duration",
     "pulse/common/ids.py": "pure: makes ids, and reads the time in them",
     "pulse/common/json_text.py": "pure: values to JSON text and back",
-    "pulse/common/unix_stream.py": "a socket of the loop",
-    "pulse/common/wakeup.py": "events that wake tasks",
+    "pulse/system/sockets/unix_stream.py": "bytes in and out",
     "pulse/common/wire_values.py": "pure: values of callers to those of the wire",
     "pulse/protocol/messages.py": "pure: whether a result is well formed",
     "pulse/store/arguments.py": "pure: rows to arrays",

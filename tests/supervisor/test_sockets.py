@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pulse.errors import PathError
-from pulse.system import listeners
+from pulse.system.sockets import listeners
 from pulse_supervisor import sockets
 from pulse_supervisor.sockets import _listen_tcp, _wait_until_free, open_sockets
 

@@ -12,7 +12,7 @@ from pulse.errors import UnavailableError
 from pulse.protocol.bus import HintEvent, OperatorAction
 from pulse.store.operators.transaction import Operator
 from pulse.store.store import Store
-from pulse.system.peer_credentials import user_name
+from pulse.system.sockets.peer_credentials import user_name
 from pulse_actors.runtime.bus import Hint
 
 log = structlog.get_logger()

@@ -21,7 +21,7 @@ from typing import Final
 from urllib.parse import quote
 
 from pulse.system import processes
-from pulse.system.peer_credentials import credentials_of
+from pulse.system.sockets.peer_credentials import credentials_of
 
 _SESSION_BYTES: Final = 16
 _NAME_CHARACTERS: Final = 64

@@ -14,7 +14,7 @@ from typing import Final
 from pulse.errors import PathError
 from pulse.ops.doctor.finding import Finding, State, verdict_of
 from pulse.system.directories import CLIENT_SOCKET, SUPERVISOR_SOCKET, check_client_dir, check_socket_path
-from pulse.system.peer_credentials import credentials_of, user_name
+from pulse.system.sockets.peer_credentials import credentials_of, user_name
 
 CONNECT_S: Final = 0.5
 LITTLE_BYTES: Final = 1024**3

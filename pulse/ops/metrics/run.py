@@ -14,7 +14,7 @@ import structlog
 from pulse.errors import ConfigError, PathError
 from pulse.ops.metrics.server import MetricsAddress, MetricsServer
 from pulse.ops.metrics.snapshot import MetricsSource
-from pulse.system import addresses
+from pulse.system.sockets import addresses
 
 AGAIN_S: Final = 5.0  # between two tries to get an address that somebody else has
 

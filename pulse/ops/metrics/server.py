@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry, MetricsHandler
 from pulse.errors import PathError
 from pulse.ops.metrics.collector import Exported
 from pulse.ops.metrics.snapshot import MetricsSource
-from pulse.system import addresses, listeners
+from pulse.system.sockets import addresses, listeners
 
 LOOPBACK: Final = "127.0.0.1"
 SCRAPES: Final = 8  # at once; others are hung up on

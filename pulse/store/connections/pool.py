@@ -24,7 +24,7 @@ from asyncpg.connect_utils import SessionAttribute
 from asyncpg.exceptions import TargetServerAttributeNotMatched
 
 from pulse.common.dsn import as_url, hosts_of, redact_dsn
-from pulse.common.fair_queue import Turns
+from pulse.common.waiting import Turns
 from pulse.errors import ConfigError, StatementError, StatementTimeoutError, UnavailableError
 from pulse.security.schema_name import DEFAULT
 from pulse.store.connections.citus import is_distributed, stay_with_rows

@@ -23,7 +23,7 @@ from pulse.store.operators.limits import LimitStore
 from pulse.store.operators.policies import TopicStore
 from pulse.store.operators.schedules import ScheduleStore
 from pulse.store.statements import STATEMENTS
-from pulse.system import peer_credentials
+from pulse.system.sockets import peer_credentials
 
 if TYPE_CHECKING:
     from asyncpg import Connection, Record

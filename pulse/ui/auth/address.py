@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from pulse.errors import ConfigError, PathError
-from pulse.system import addresses, listeners
+from pulse.system.sockets import addresses, listeners
 
 _ALLOWED: Final = "HOST:PORT or unix:/path is allowed, as in 127.0.0.1:8470 or [::1]:8470"
 _BACKLOG: Final = 128

@@ -25,7 +25,7 @@ from pulse.app.handler import Handler
 from pulse.app.hooks.middleware import Layers, wrapped
 from pulse.app.outcome import RELEASED, Outcome
 from pulse.app.tracing import Tracing
-from pulse.common.wakeup import WakeupEvent
+from pulse.common.waiting import WakeupEvent
 from pulse.logs import LOGGED
 from pulse.worker.execution.attempt import Attempt, arguments_for
 from pulse.worker.execution.batch import BatchCall, Called, called_by

@@ -20,7 +20,7 @@ import anyio
 import msgspec
 from anyio.abc import TaskGroup
 
-from pulse.common.wakeup import WakeupEvent
+from pulse.common.waiting import WakeupEvent
 from pulse.system import processes
 from pulse.system.failure_log import Log
 from pulse.system.fork import receive

@@ -16,7 +16,7 @@ from typing import Final
 import anyio
 import structlog
 
-from pulse.common.wakeup import WakeupEvent
+from pulse.common.waiting import WakeupEvent
 from pulse.system import pid1
 from pulse.system.restart_policy import Intensity, RestartLog
 from pulse.worker.execution.wakeup import SAME_SIGNAL_S, SIGNALED, Signals, Waker

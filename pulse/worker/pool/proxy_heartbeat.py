@@ -23,7 +23,7 @@ from anyio.abc import TaskGroup
 
 from pulse.client.async_transport import FrameStream
 from pulse.client.discovery import ConnectionLostError
-from pulse.common.wakeup import WakeupEvent
+from pulse.common.waiting import WakeupEvent
 from pulse.errors import ProtocolError, PulseError
 from pulse.protocol import Frame, TakeStack, decode_body, encode
 from pulse.system import processes

@@ -20,7 +20,7 @@ import anyio
 import structlog
 from watchfiles import PythonFilter, awatch
 
-from pulse.common.wakeup import WakeupEvent
+from pulse.common.waiting import WakeupEvent
 from pulse.worker.app_name import split_app_name
 from pulse.worker.execution.wakeup import SIGNALED, Signals, Waker
 

@@ -16,7 +16,7 @@ from typing import Final
 
 from anyio.abc import TaskGroup
 
-from pulse.common.wakeup import WakeupEvent
+from pulse.common.waiting import WakeupEvent
 from pulse.system.failure_log import Log
 from pulse.worker.options import PoolOptions
 from pulse.worker.pool.child import Child, start

@@ -16,7 +16,7 @@ import anyio
 
 from pulse.client.async_transport import FrameStream
 from pulse.client.discovery import ConnectionLostError
-from pulse.common.wakeup import WakeupEvent
+from pulse.common.waiting import WakeupEvent
 from pulse.errors import PulseError, UnavailableError
 from pulse.protocol import (
     Assign,

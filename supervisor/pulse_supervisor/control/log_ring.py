@@ -21,8 +21,8 @@ import trio
 from msgspec import Struct
 
 from pulse.protocol import LogsRequest
-from pulse.system.listeners import owner_only
 from pulse.system.log_forward import LEVELS, MAX_LINE_BYTES, SOCKET_VARIABLE, TAP
+from pulse.system.sockets.listeners import owner_only
 
 SOCKET_NAME: Final = "logs.sock"
 MAX_RING_BYTES: Final = 2 * 1024**2  # some ten thousand lines: hours of a quiet system, minutes of one in trouble

@@ -42,7 +42,7 @@ from pulse.protocol import (
 )
 from pulse.protocol.roles import ACCESS_OF, NOTHING, Access, Rights, refusal
 from pulse.security.grants import Grants
-from pulse.system.peer_credentials import credentials_of, shown, user_name
+from pulse.system.sockets.peer_credentials import credentials_of, shown, user_name
 
 MAX_FRAME_BYTES: Final = 64 * 1024  # the longest request names an actor
 MAX_CONNECTIONS: Final = 64  # one `pulse ctl top` per operator; a leaking script must not use up our descriptors

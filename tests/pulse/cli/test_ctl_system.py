@@ -219,7 +219,7 @@ class TestOutput:
 
     def test_a_list_that_is_watched(self, directory: Path) -> None:
         script = {"jobs.list": {"jobs": [answers.job()], "next": None}}
-        command = [*PULSE, "ctl", "--timeout", "0.2", "jobs", "list", "--watch", "0.1"]
+        command = [*PULSE, "ctl", "--timeout", "2", "jobs", "list", "--watch", "0.1"]
         with (
             FakeDispatcher(directory, script) as server,
             subprocess.Popen(command, env=environment(directory), stdout=subprocess.PIPE, text=True) as process,

@@ -14,7 +14,7 @@ from pulse.protocol.roles import ACCESS_OF, EVERYTHING, NOTHING, Access, refusal
 from pulse.security.conceal import conceal, is_about_contents
 from pulse.security.grants import Grants, parse_roles, read_grants
 from pulse.security.log_throttle import Refused
-from pulse.system.peer_credentials import credentials_of, groups_of
+from pulse.system.sockets.peer_credentials import credentials_of, groups_of
 from tests.support.checking.markdown import DOCS, section, table
 
 KINDS: Final = {**protocol.CLIENT_KINDS, **protocol.WORKER_KINDS, **protocol.SUPERVISOR_KINDS}

@@ -15,7 +15,7 @@ from structlog.testing import capture_logs
 from pulse.app.outcome import RELEASED
 from pulse.client.async_transport import FrameStream
 from pulse.client.discovery import ConnectionLostError
-from pulse.common.wakeup import WakeupEvent
+from pulse.common.waiting import WakeupEvent
 from pulse.protocol import Frame, decode_any, encode
 from pulse.worker.handler_process import _log_left_out
 from pulse.worker.options import PoolOptions

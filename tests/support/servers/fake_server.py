@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from pulse.protocol import FrameReader, decode_any, encode
-from pulse.system.peer_credentials import credentials_of
+from pulse.system.sockets.peer_credentials import credentials_of
 
 DEADLINE_S: Final = 20.0
 Body = dict[str, Any]

@@ -13,7 +13,7 @@ from typing import Final
 
 import anyio
 
-from pulse.common.fair_queue import Turns
+from pulse.common.waiting import Turns
 from pulse.errors import UnavailableError
 from pulse.store.connections.pool import STATEMENT_DEADLINE_S
 from pulse_actors.dispatcher.admission.request_limits import LONGEST_REST_S, WORK_SHARE

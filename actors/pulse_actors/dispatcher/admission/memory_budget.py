@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from pulse.common.wakeup import Condition
+from pulse.common.waiting import ConditionVariable
 from pulse_actors.dispatcher.admission.per_peer import PerPeer
 
 MOST_BYTES: Final = 32 * 1024 * 1024  # four of the longest frames
@@ -34,7 +34,7 @@ class MemoryBudget:
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
         self._most_bytes = most_bytes
         self._bytes = 0
-        self._released = Condition()
+        self._released = ConditionVariable()
 
     async def reserve(self, size_bytes: int) -> None:
         """Wait until there is room for so many more bytes, and take it."""

@@ -13,7 +13,7 @@ from typing import Final
 
 import anyio
 
-from pulse.common.fair_queue import ASKER, Turns
+from pulse.common.waiting import ASKER, Turns
 from pulse_actors.dispatcher.admission.per_peer import PerPeer
 
 A_SECOND: Final = 200.0  # of all peers together, at most

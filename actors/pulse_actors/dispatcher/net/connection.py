@@ -13,9 +13,9 @@ import anyio.abc
 from anyio.lowlevel import checkpoint
 
 from pulse import protocol
-from pulse.common.unix_stream import send_now
-from pulse.common.wakeup import Condition
+from pulse.common.waiting import ConditionVariable
 from pulse.errors import BadRequestError, ForbiddenError, ProtocolError, TooLargeError
+from pulse.system.sockets.unix_stream import send_now
 from pulse_actors.dispatcher.admission.memory_budget import MemoryBudget
 from pulse_actors.dispatcher.admission.request_limits import RequestLimits
 from pulse_actors.dispatcher.workers.records import BACKLOG_BYTES
@@ -68,18 +68,18 @@ class PeerConnection:
         self._is_worker = False
         self._out: list[bytes] = []
         self._out_bytes = 0
-        self._queued = Condition()
+        self._queued = ConditionVariable()
         self._closing = False
         self._torn = False
         self._owed: set[int] = set()
         self.limits = RequestLimits(time.monotonic())
-        self._taken = Condition()
+        self._taken = ConditionVariable()
         self._page: int | None = None
         self._turn_s = time.monotonic()
         self.heard_out = anyio.Event()
         self.is_cut = False
         self._relieved: Callable[[], None] = _nobody_waits
-        self._answered = Condition()
+        self._answered = ConditionVariable()
         self._is_dead = False
         self._waiting = anyio.CancelScope()
 

@@ -25,7 +25,6 @@ import structlog
 from anyio.streams.tls import TLSStream
 
 from pulse import protocol
-from pulse.common.unix_stream import of_unix_socket
 from pulse.config import Settings
 from pulse.errors import ConfigError
 from pulse.security import tls
@@ -33,7 +32,8 @@ from pulse.security.credentials import parse_users
 from pulse.security.grants import read_grants
 from pulse.security.log_throttle import Refused
 from pulse.security.password_login import Logins, source_of
-from pulse.system.addresses import joined
+from pulse.system.sockets.addresses import joined
+from pulse.system.sockets.unix_stream import of_unix_socket
 from pulse_actors.dispatcher.admission.connection_limits import (
     MOST_BEFORE_HELLO_OF_ALL,
     ConnectionLimits,

@@ -16,7 +16,7 @@ import msgspec
 import structlog
 
 from pulse import protocol
-from pulse.common.fair_queue import ASKER
+from pulse.common.waiting import ASKER
 from pulse.errors import (
     BadRequestError,
     ForbiddenError,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Generic, TypeVar
 
-from pulse.common.wakeup import Condition
+from pulse.common.waiting import ConditionVariable
 
 ROW_BYTES: Final = 4096  # of text: longer texts count as several rows, so that a statement ends in time
 MAX_WAITING_BATCHES: Final = 2.0  # batches that may wait; then callers have to wait
@@ -30,10 +30,10 @@ class Batcher(Generic[T]):
         self._items: list[T] = []
         self._weights: list[int] = []
         self._weight = 0
-        self._taken = Condition()
-        self._arrived = Condition()
+        self._taken = ConditionVariable()
+        self._arrived = ConditionVariable()
         self._is_idle = True
-        self._rested = Condition()
+        self._rested = ConditionVariable()
 
     def put(self, item: T) -> None:
         """Add an item to the next batch."""

@@ -7,7 +7,7 @@ import time
 import anyio
 import pytest
 
-from pulse.common.fair_queue import ASKER
+from pulse.common.waiting import ASKER
 from pulse.errors import UnavailableError
 from pulse_actors.dispatcher.admission import list_queue as module
 from pulse_actors.dispatcher.admission.list_queue import ListQueue

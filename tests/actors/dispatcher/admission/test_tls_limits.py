@@ -8,7 +8,7 @@ import anyio
 import pytest
 from anyio.lowlevel import checkpoint
 
-from pulse.common.fair_queue import ASKER
+from pulse.common.waiting import ASKER
 from pulse_actors.dispatcher.admission import tls_limits as module
 from pulse_actors.dispatcher.admission.tls_limits import A_SECOND, SHARE, TlsHandshakes
 

@@ -14,7 +14,7 @@ import anyio.to_thread
 import pytest
 import structlog
 
-from pulse.common.wakeup import WakeupEvent
+from pulse.common.waiting import WakeupEvent
 from pulse.worker.pool import proxy_heartbeat
 from pulse.worker.session.reconnect import Dialer
 from tests.support.servers.fake_server import FakeServer, Heard, Peer, job, pair

@@ -13,7 +13,7 @@ import pytest
 from anyio.abc import SocketAttribute, UNIXSocketStream
 from anyio.lowlevel import checkpoint
 
-from pulse.common.unix_stream import UnixStream, of_unix_socket, send_now
+from pulse.system.sockets.unix_stream import UnixStream, of_unix_socket, send_now
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timed]
 

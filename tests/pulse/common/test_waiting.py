@@ -8,7 +8,7 @@ from contextvars import copy_context
 import pytest
 from anyio.lowlevel import checkpoint
 
-from pulse.common.fair_queue import ASKER, Turns
+from pulse.common.waiting import ASKER, Turns
 
 pytestmark = pytest.mark.anyio
 

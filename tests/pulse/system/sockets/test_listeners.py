@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from pulse.system import listeners
+from pulse.system.sockets import listeners
 
 
 @pytest.mark.parametrize(("error", "said"), [

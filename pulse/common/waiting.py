@@ -1,9 +1,9 @@
 """
-Gives the next free slot to the caller with the fewest requests under way.
+What the tasks of one event loop wait for: a wake-up, a condition, or their turn.
 
-A peer may have many requests under way, on many connections. In order of arrival a thousand of them would delay another
-peer's single request for seconds. So each request is ranked by how many its caller (ASKER) had under way when it came.
-The server's own requests come first.
+A turn is the next free slot, and goes to the caller with the fewest requests under way. A peer may have many of them,
+on many connections; in order of arrival a thousand would delay another peer's single request for seconds. So each
+request is ranked by how many its caller (ASKER) had under way when it came. The server's own requests come first.
 """
 
 from __future__ import annotations
@@ -16,8 +16,57 @@ from contextvars import ContextVar
 from heapq import heapify, heappop, heappush
 from typing import Final
 
+import anyio
+
+__all__ = ["ASKER", "FIRST", "ConditionVariable", "Turns", "WakeupEvent"]
+
 ASKER: Final[ContextVar[Hashable]] = ContextVar("ASKER", default=None)  # the client of a task; None: the server itself
 FIRST: Final = -1  # the rank of the server's own
+
+
+class WakeupEvent:
+    """An event for one waiter; several ``wake`` before a ``wait`` count once."""
+
+    def __init__(self) -> None:
+        self._event = anyio.Event()
+        self._is_set = False
+
+    def wake(self) -> None:
+        """Wake the waiter in the next turn of the loop."""
+        if not self._is_set:
+            self._is_set = True
+            self._event.set()
+
+    async def wait(self) -> None:
+        """Wait until it is set."""
+        await self._event.wait()
+        self._event = anyio.Event()
+        self._is_set = False
+
+
+class ConditionVariable:
+    """
+    Something that tasks wait for, each with a loop that looks whether it is true.
+
+    Unlike an event it keeps nothing, so that telling it costs nothing while nobody waits.
+    """
+
+    __slots__ = ("_event",)
+
+    def __init__(self) -> None:
+        self._event: anyio.Event | None = None
+
+    def notify_all(self) -> None:
+        """Wake all that wait now."""
+        if self._event is not None:
+            self._event.set()
+            self._event = None
+
+    async def wait(self) -> None:
+        """Return when all are woken the next time."""
+        if self._event is None:
+            self._event = anyio.Event()
+        await self._event.wait()
 
 
 class Turns:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pulse.system.peer_credentials import shown
+from pulse.system.sockets.peer_credentials import shown
 
 
 @pytest.mark.parametrize(("uid", "user", "said"), [
