@@ -77,6 +77,16 @@ async def test_a_cancelled_receive_loses_nothing() -> None:
         assert await stream.receive() == b"more"
 
 
+async def test_what_comes_before_the_task_has_its_turn_stays_in_the_kernel() -> None:
+    async with connected() as (stream, other):
+        receiving = asyncio.create_task(stream.receive())
+        await checkpoint()
+        for part in (b"one", b"two"):
+            other.send(part)
+            stream._readable()
+        assert [await receiving, await stream.receive()] == [b"one", b"two"]
+
+
 async def test_how_a_connection_ends() -> None:
     async with connected() as (stream, other):
         other.send(b"last")
