@@ -43,15 +43,15 @@ class UnixStream(ByteStream):
     """
     One task may receive and one may send at a time; either may be cancelled, and no byte is lost that it did not take.
 
-    Nothing is read that nobody waits for: what is not asked for stays in the kernel.
+    Nothing is read that nobody waits for: what is not asked for stays in the kernel. Another loop may go on with it, as
+    when a program calls ``asyncio.run`` again.
     """
 
     def __init__(self, stream: SocketStream) -> None:
         self._stream = stream
         self._socket: socket.socket = stream.extra(SocketAttribute.raw_socket)
-        self._loop = asyncio.get_running_loop()
+        self._loop: asyncio.AbstractEventLoop | None = None  # with which it is registered
         self._receiving: asyncio.Future[None] | None = None
-        self._is_registered = False
         self._is_closed = False
         self._max_bytes = 0
         self._read: bytes | OSError | None = None
@@ -84,11 +84,13 @@ class UnixStream(ByteStream):
     async def _wait_readable(self, max_bytes: int) -> None:
         if self._is_closed:
             return
-        if not self._is_registered:
-            self._loop.add_reader(self._socket, self._readable)
-            self._is_registered = True
+        loop = asyncio.get_running_loop()
+        if loop is not self._loop:
+            self._unregister()
+            loop.add_reader(self._socket, self._readable)
+            self._loop = loop
         self._max_bytes = max_bytes
-        self._receiving = self._loop.create_future()
+        self._receiving = loop.create_future()
         try:
             await self._receiving
         finally:
@@ -142,9 +144,9 @@ class UnixStream(ByteStream):
         await self._stream.aclose()
 
     def _unregister(self) -> None:
-        if self._is_registered:
-            self._loop.remove_reader(self._socket)
-            self._is_registered = False
+        loop, self._loop = self._loop, None
+        if loop is not None and not loop.is_closed():
+            loop.remove_reader(self._socket)
 
     @property
     def extra_attributes(self) -> Mapping[Any, Callable[[], Any]]:

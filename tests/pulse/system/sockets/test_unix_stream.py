@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
 import pytest
+import uvloop
 from anyio.abc import SocketAttribute, UNIXSocketStream
 from anyio.lowlevel import checkpoint
 
@@ -54,7 +55,7 @@ async def test_what_nobody_waits_for_stays_in_the_kernel() -> None:
         other.send(b"one")
         assert await stream.receive() == b"one"
         other.send(b"two")
-        while stream._is_registered:
+        while stream._loop is not None:
             await checkpoint()
         assert stream.extra(SocketAttribute.raw_socket).recv(10, socket.MSG_PEEK) == b"two"
         assert await stream.receive() == b"two"
@@ -139,6 +140,35 @@ async def test_what_the_socket_does_not_take_at_once_is_sent_later() -> None:
         assert read == LONG
         await stream.send_eof()
         assert other.recv(1) == b""
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
+def test_another_loop_may_go_on_with_it(run: Callable[[Coroutine[Any, Any, None]], None]) -> None:
+    streams = list[UnixStream]()
+    own, other = socket.socketpair()
+
+    async def begin() -> None:
+        stream = of_unix_socket(await UNIXSocketStream.from_socket(own))
+        assert isinstance(stream, UnixStream)
+        streams.append(stream)
+        other.send(b"one")
+        assert await stream.receive() == b"one"
+
+    async def go_on() -> None:
+        (stream,) = streams
+        asyncio.get_running_loop().call_soon(other.send, b"two")
+        with anyio.fail_after(5):
+            assert await stream.receive() == b"two"
+            await stream.send(b"three")
+        assert other.recv(10) == b"three"
+
+    async def end() -> None:
+        await streams[0].aclose()
+
+    with other:
+        for part in (begin, go_on, end):
+            run(part())
+        assert other.recv(10) == b""
 
 
 @pytest.mark.parametrize("anyio_backend", ["trio"])
