@@ -1,16 +1,20 @@
-"""A Unix socket that is registered with asyncio's loop once, not for every wait as anyio's is."""
+"""A Unix socket that stays registered with asyncio's loop between two waits; anyio registers its own for each wait."""
 
 from __future__ import annotations
 
 import asyncio
 import socket
+import weakref
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
 import anyio
 from anyio.abc import ByteStream, SocketAttribute, SocketStream
+from anyio.lowlevel import checkpoint, current_token
 
-__all__ = ["UnixStream", "of_unix_socket", "send_now"]
+__all__ = ["UnixStream", "of_unix_socket"]
+
+MOST_READ_BYTES: Final = 64 * 1024  # at a time: for larger buffers malloc asks the kernel each time
 
 
 def of_unix_socket(stream: SocketStream) -> ByteStream:
@@ -21,30 +25,17 @@ def of_unix_socket(stream: SocketStream) -> ByteStream:
         stream: anyio's stream of a Unix socket; owned from now on.
 
     """
-    try:
-        on_asyncio = asyncio.current_task() is not None
-    except RuntimeError:
-        on_asyncio = False
-    return UnixStream(stream) if on_asyncio else stream
-
-
-def send_now(stream: ByteStream, item: bytes) -> int:
-    """
-    Write as much of *item* as needs no waiting, while no other task sends.
-
-    Returns:
-        The number of bytes; 0 for a stream that cannot tell.
-
-    """
-    return stream.send_now(item) if isinstance(stream, UnixStream) else 0
+    token = current_token()
+    loop = getattr(token, "native_token", token)  # before anyio 4.11 it was the loop itself
+    return UnixStream(stream) if isinstance(loop, asyncio.AbstractEventLoop) else stream
 
 
 class UnixStream(ByteStream):
     """
     One task may receive and one may send at a time; either may be cancelled, and no byte is lost that it did not take.
 
-    Nothing is read that nobody waits for: what is not asked for stays in the kernel. Another loop may go on with it, as
-    when a program calls ``asyncio.run`` again.
+    Nothing is read unless a task waits for it: the rest stays in the kernel. Another loop may go on with it, as when a
+    program calls ``asyncio.run`` again.
     """
 
     def __init__(self, stream: SocketStream) -> None:
@@ -52,11 +43,12 @@ class UnixStream(ByteStream):
         self._socket: socket.socket = stream.extra(SocketAttribute.raw_socket)
         self._loop: asyncio.AbstractEventLoop | None = None  # with which it is registered
         self._receiving: asyncio.Future[None] | None = None
+        self._is_sending = False
         self._is_closed = False
-        self._max_bytes = 0
+        self._most_bytes = MOST_READ_BYTES
         self._read: bytes | OSError | None = None
 
-    async def receive(self, max_bytes: int = 65536) -> bytes:
+    async def receive(self, max_bytes: int = MOST_READ_BYTES) -> bytes:
         """
         Wait for bytes, at least one.
 
@@ -64,14 +56,22 @@ class UnixStream(ByteStream):
             EndOfStream: The other side has closed, and all is read.
             BrokenResourceError: The connection is gone.
             ClosedResourceError: It was closed here.
+            BusyResourceError: Another task waits for bytes.
 
         """
         if self._receiving is not None:
             raise anyio.BusyResourceError("reading from")
-        if self._read is None:
-            await self._wait_readable(max_bytes)
+        if self._is_closed:
+            raise anyio.ClosedResourceError
+        self._most_bytes = min(max_bytes, MOST_READ_BYTES)
+        # First of all: after an error uvloop watches the socket no more, and what was written before it is still there.
+        while self._read is None and not self._is_closed:
+            if self._try_receive():
+                await checkpoint()
+            else:
+                await self._wait_readable()
         read, self._read = self._read, None
-        if self._is_closed or read is None:
+        if read is None:
             raise anyio.ClosedResourceError
         if isinstance(read, OSError):
             raise anyio.BrokenResourceError from read
@@ -81,35 +81,37 @@ class UnixStream(ByteStream):
             self._read = read[max_bytes:]
         return read[:max_bytes]
 
-    async def _wait_readable(self, max_bytes: int) -> None:
-        if self._is_closed:
-            return
+    def _try_receive(self) -> bool:
+        """Read what is there; returns whether there was anything, be it the end."""
+        try:
+            self._read = self._socket.recv(self._most_bytes)
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            self._read = error
+        return True
+
+    async def _wait_readable(self) -> None:
         loop = asyncio.get_running_loop()
         if loop is not self._loop:
             self._unregister()
-            loop.add_reader(self._socket, self._readable)
             self._loop = loop
-        self._max_bytes = max_bytes
+            # Not the stream itself: the loop would keep a connection that its owner has dropped.
+            loop.add_reader(self._socket, _wake, weakref.ref(self))
         self._receiving = loop.create_future()
         try:
             await self._receiving
         finally:
             self._receiving = None
 
-    def _readable(self) -> None:
-        """Bytes have come, or the end."""
-        if self._receiving is None:  # nobody waits: they stay in the kernel
+    def readable(self) -> None:
+        """Bytes have come, or the end; for the loop."""
+        if self._receiving is None:  # no task waits: they stay in the kernel
             self._unregister()
-            return
-        if self._receiving.done():  # whose task has its turn now
-            return
-        try:
-            self._read = self._socket.recv(self._max_bytes)
-        except BlockingIOError:
-            return
-        except OSError as error:
-            self._read = error
-        self._receiving.set_result(None)
+        elif not self._receiving.done():  # else its task has its turn now
+            if not self._try_receive():
+                self._unregister()  # an error that was told already, after which uvloop watches the socket no more
+            self._receiving.set_result(None)
 
     async def send(self, item: bytes) -> None:
         """
@@ -118,14 +120,23 @@ class UnixStream(ByteStream):
         Raises:
             BrokenResourceError: The connection is gone; a part may have been written.
             ClosedResourceError: It was closed here.
+            BusyResourceError: Another task is sending.
 
         """
+        if self._is_sending:
+            raise anyio.BusyResourceError("writing to")
         sent_bytes = self.send_now(item)
         if sent_bytes < len(item):
-            await self._stream.send(item[sent_bytes:])
+            self._is_sending = True
+            try:
+                await self._stream.send(item[sent_bytes:])
+            finally:
+                self._is_sending = False
 
     def send_now(self, item: bytes) -> int:
         """Write what the socket takes at once; the number of bytes. What prevents more, ``send`` finds out."""
+        if self._is_sending:
+            return 0
         try:
             return self._socket.send(item)
         except OSError:
@@ -143,6 +154,10 @@ class UnixStream(ByteStream):
             self._receiving.set_result(None)
         await self._stream.aclose()
 
+    def __del__(self) -> None:
+        if hasattr(self, "_loop"):
+            self._unregister()
+
     def _unregister(self) -> None:
         loop, self._loop = self._loop, None
         if loop is not None and not loop.is_closed():
@@ -152,3 +167,9 @@ class UnixStream(ByteStream):
     def extra_attributes(self) -> Mapping[Any, Callable[[], Any]]:
         """Those of anyio's stream."""
         return self._stream.extra_attributes
+
+
+def _wake(stream: weakref.ref[UnixStream]) -> None:
+    found = stream()
+    if found is not None:
+        found.readable()

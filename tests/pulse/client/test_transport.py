@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from pathlib import Path
 
 import anyio
 import pytest
@@ -14,12 +15,13 @@ from anyio.abc import SocketAttribute, SocketStream
 from msgspec import structs
 
 from pulse.client import async_transport
-from pulse.client.async_transport import Exchange, FrameStream, dial
+from pulse.client.async_transport import Exchange, FrameStream, _connected, dial
 from pulse.client.control_requests import simple
-from pulse.client.discovery import ConnectionLostError, Remote
+from pulse.client.discovery import ConnectionLostError, LocalSocket, Remote
 from pulse.client.transport import BlockingExchange, _left_s
 from pulse.errors import ForbiddenError, NobodyAnswersError, ProtocolError
 from pulse.protocol import FrameReader, Welcome, encode, encode_error
+from pulse.system.sockets.unix_stream import UnixStream
 from pulse_actors.runtime.bus import Bus
 
 WELCOME = Welcome(1, "here", 10.0, 30.0, 2**20)
@@ -55,6 +57,15 @@ async def test_whole_frames_before_a_break_arrive(
             for _ in range(2):
                 with pytest.raises(error, match=said):
                     await frames.receive()
+
+
+@pytest.mark.anyio
+async def test_a_socket_of_this_machine_stays_registered(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(tmp_path / "socket"))
+        listening.listen()
+        async with await _connected(LocalSocket(tmp_path / "socket", named=True)) as stream:
+            assert isinstance(stream, UnixStream)
 
 
 @pytest.mark.anyio

@@ -44,6 +44,7 @@ class Wire:
     )
     closed: bool = False
     backlog_bytes: int = 0
+    pushed: int = 0  # how many of the frames were sent when it was last pushed
 
     @property
     def is_over(self) -> bool:
@@ -53,7 +54,7 @@ class Wire:
         self.sent.append((kind, request, body))
 
     def push(self) -> None:
-        """Nothing waits here."""
+        self.pushed = len(self.sent)
 
     def close(self) -> None:
         self.closed = True

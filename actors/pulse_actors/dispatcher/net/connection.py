@@ -15,7 +15,7 @@ from anyio.lowlevel import checkpoint
 from pulse import protocol
 from pulse.common.waiting import ConditionVariable
 from pulse.errors import BadRequestError, ForbiddenError, ProtocolError, TooLargeError
-from pulse.system.sockets.unix_stream import send_now
+from pulse.system.sockets.unix_stream import UnixStream
 from pulse_actors.dispatcher.admission.memory_budget import MemoryBudget
 from pulse_actors.dispatcher.admission.request_limits import RequestLimits
 from pulse_actors.dispatcher.workers.records import BACKLOG_BYTES
@@ -60,6 +60,7 @@ class PeerConnection:
         begun: MemoryBudget | None = None,
     ) -> None:
         self._stream = stream
+        self._unix = stream if isinstance(stream, UnixStream) else None
         self._max_frame_bytes = max_frame_bytes
         self._reader = protocol.FrameReader(max_hello_bytes)
         self._begun = begun or MemoryBudget()
@@ -309,11 +310,12 @@ class PeerConnection:
 
     def _write_now(self) -> None:
         """Write what is queued, as far as that needs no waiting."""
+        if self._unix is None or not self._out:  # others cannot tell how much needs no waiting
+            return
         chunk = b"".join(self._out)
-        sent_bytes = send_now(self._stream, chunk)
-        if sent_bytes:
-            self._out = [chunk[sent_bytes:]] if sent_bytes < len(chunk) else []
-            self._written(sent_bytes)
+        sent_bytes = self._unix.send_now(chunk)
+        self._out = [chunk[sent_bytes:]] if sent_bytes < len(chunk) else []
+        self._written(sent_bytes)
 
     def _written(self, size_bytes: int) -> None:
         was_full = self._out_bytes > BACKLOG_BYTES

@@ -33,6 +33,7 @@ class Batcher(Generic[T]):
         self._taken = ConditionVariable()
         self._arrived = ConditionVariable()
         self._is_idle = True
+        self._rests = 0  # how many times it became idle
         self._rested = ConditionVariable()
 
     def put(self, item: T) -> None:
@@ -55,11 +56,13 @@ class Batcher(Generic[T]):
             await self._handle(self._take())
             if not self._items:
                 self._is_idle = True
+                self._rests += 1
                 self._rested.notify_all()
 
     async def wait_idle(self) -> None:
-        """Return when all items are handled."""
-        while not self._is_idle:
+        """Return when all items are handled; what comes after that in the same turn is not waited for."""
+        rests = self._rests
+        while not self._is_idle and self._rests == rests:
             await self._rested.wait()
 
     @property

@@ -56,6 +56,7 @@ async def test_a_pass_hands_out_what_is_due(bench: Bench, connection: Sql) -> No
     assert await bench.claims.loop.pass_once() is True
     assert pairs_of(worker) == [(high, 1), (middle, 1)]
     assert set(worker.held) == set(pairs_of(worker))
+    assert wire_of(worker).pushed == len(wire_of(worker).sent)
     assert await bench.claims.loop.pass_once() is False
     assert [(await read(connection, one))["locked_by"] for one in (low, high, middle)] == [None, "w", "w"]
 

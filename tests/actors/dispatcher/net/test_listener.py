@@ -15,6 +15,7 @@ from structlog.testing import capture_logs
 
 from pulse.config import Settings
 from pulse.protocol.roles import NOTHING
+from pulse.system.sockets.unix_stream import UnixStream
 from pulse_actors.dispatcher.admission.connection_limits import MOST_BEFORE_HELLO_OF_ALL, ConnectionLimits
 from pulse_actors.dispatcher.net import listener as listening_at
 from pulse_actors.dispatcher.net.connection import PeerConnection
@@ -73,8 +74,9 @@ async def is_served(reception: Listener, listening: socket.socket) -> bool:
     """Whether the next peer is served; else its connection must be closed."""
     served: list[object] = []
 
-    async def serve(*peer: object) -> None:
-        served.append(peer)
+    async def serve(stream: object, *_: object) -> None:
+        assert isinstance(stream, UnixStream)
+        served.append(stream)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(reception, "_serve_peer", serve)

@@ -51,6 +51,25 @@ async def test_what_arrives_during_a_batch_shares_the_next() -> None:
         tasks.cancel_scope.cancel()
 
 
+async def test_who_adds_the_next_item_at_once_keeps_no_other_waiting() -> None:
+    async def handle(_items: Sequence[int]) -> None:
+        await checkpoint()
+
+    async def go_on() -> None:
+        while True:
+            batcher.put(1)
+            await batcher.wait_idle()
+
+    batcher = Batcher(handle, own_weight, 1)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(batcher.run)
+        tasks.start_soon(go_on)
+        await checkpoint()
+        with anyio.fail_after(5):
+            await batcher.wait_idle()
+        tasks.cancel_scope.cancel()
+
+
 async def test_idle_means_that_all_is_handled() -> None:
     handler = Handler()
     batcher = Batcher(handler, own_weight, 1)

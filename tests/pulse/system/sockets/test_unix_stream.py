@@ -6,6 +6,7 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import anyio
@@ -14,10 +15,14 @@ import uvloop
 from anyio.abc import SocketAttribute, UNIXSocketStream
 from anyio.lowlevel import checkpoint
 
-from pulse.system.sockets.unix_stream import UnixStream, of_unix_socket, send_now
+from pulse.system.sockets.unix_stream import UnixStream, of_unix_socket
+from tests.support.waiting import until_async
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timed]
 
+LOOPS = pytest.mark.parametrize(
+    "anyio_backend", [("asyncio", {"use_uvloop": False}), ("asyncio", {"use_uvloop": True})], ids=["asyncio", "uvloop"]
+)
 LONG = bytes(range(256)) * 8192  # 2 MiB: more than a socket takes
 
 
@@ -33,6 +38,7 @@ async def connected() -> AsyncIterator[tuple[UnixStream, socket.socket]]:
                 yield stream, other
 
 
+@LOOPS
 async def test_waiting_is_registered_once(monkeypatch: pytest.MonkeyPatch) -> None:
     loop, registered = asyncio.get_running_loop(), list[object]()
     add_reader = loop.add_reader
@@ -44,11 +50,12 @@ async def test_waiting_is_registered_once(monkeypatch: pytest.MonkeyPatch) -> No
     async with connected() as (stream, other):
         monkeypatch.setattr(loop, "add_reader", count)
         for number in range(50):
-            other.send(b"%d" % number)
+            loop.call_soon(other.send, b"%d" % number)
             assert await stream.receive() == b"%d" % number
         assert len(registered) == 1
 
 
+@LOOPS
 async def test_what_nobody_waits_for_stays_in_the_kernel() -> None:
     """And the loop does not turn for it; who waits later gets it."""
     async with connected() as (stream, other):
@@ -61,13 +68,14 @@ async def test_what_nobody_waits_for_stays_in_the_kernel() -> None:
         assert await stream.receive() == b"two"
 
 
+@LOOPS
 async def test_a_cancelled_receive_loses_nothing() -> None:
     """Not even what was read for it in the turn in which it was cancelled; nor does the next get more than it asked."""
     async with connected() as (stream, other):
         receiving = asyncio.create_task(stream.receive())
         await checkpoint()
         other.send(b"kept")
-        stream._readable()
+        stream.readable()
         receiving.cancel()
         with pytest.raises(asyncio.CancelledError):
             await receiving
@@ -78,16 +86,18 @@ async def test_a_cancelled_receive_loses_nothing() -> None:
         assert await stream.receive() == b"more"
 
 
+@LOOPS
 async def test_what_comes_before_the_task_has_its_turn_stays_in_the_kernel() -> None:
     async with connected() as (stream, other):
         receiving = asyncio.create_task(stream.receive())
         await checkpoint()
         for part in (b"one", b"two"):
             other.send(part)
-            stream._readable()
+            stream.readable()
         assert [await receiving, await stream.receive()] == [b"one", b"two"]
 
 
+@LOOPS
 async def test_how_a_connection_ends() -> None:
     async with connected() as (stream, other):
         other.send(b"last")
@@ -98,13 +108,98 @@ async def test_how_a_connection_ends() -> None:
                 await stream.receive()
         with pytest.raises(anyio.BrokenResourceError):
             await stream.send(b"nobody reads this")
+
+
+@LOOPS
+@pytest.mark.parametrize("is_waiting", [False, True])
+async def test_what_was_written_before_a_reset_is_read(*, is_waiting: bool) -> None:
+    """The other side died with bytes that it had not read: after that uvloop watches the socket no more."""
     async with connected() as (stream, other):
         await stream.send(b"which nobody reads")
+        receiving = asyncio.create_task(stream.receive(4))
+        if is_waiting:
+            await until_async(lambda: stream._receiving is not None, "it waits")
+        other.send(b"last words")
         other.close()
-        with pytest.raises(anyio.BrokenResourceError):  # reset
+        assert [await receiving, await stream.receive(4), await stream.receive(4)] == [b"last", b" wor", b"ds"]
+        with pytest.raises(anyio.BrokenResourceError):
+            await stream.receive()
+        with pytest.raises(anyio.EndOfStream):
             await stream.receive()
 
 
+@LOOPS
+async def test_waking_without_bytes_is_no_end() -> None:
+    async with connected() as (stream, other):
+        receiving = asyncio.create_task(stream.receive())
+        await until_async(lambda: stream._receiving is not None, "it waits")
+        stream.readable()
+        await until_async(lambda: stream._loop is not None, "it waits again")
+        other.send(b"one")
+        assert await receiving == b"one"
+
+
+@LOOPS
+async def test_the_number_of_a_closed_socket_may_be_used_again() -> None:
+    """Closed while one task waits to read and one to write: neither is known to the loop any more."""
+    async with connected() as (old, _), anyio.create_task_group() as tasks:
+        number = old.extra(SocketAttribute.raw_socket).fileno()
+        for call in (old.receive, partial(old.send, LONG)):
+            tasks.start_soon(_closed, call)
+        await anyio.wait_all_tasks_blocked()
+        await old.aclose()
+        async with connected() as (new, other):
+            assert new.extra(SocketAttribute.raw_socket).fileno() == number
+            tasks.start_soon(new.send, LONG)
+            read = 0
+            while read < len(LONG):
+                await anyio.wait_readable(other)
+                read += len(other.recv(65536))
+            receiving = asyncio.create_task(new.receive())
+            await until_async(lambda: new._receiving is not None, "it waits")
+            other.send(b"one")
+            assert await receiving == b"one"
+
+
+async def _closed(call: Callable[[], Coroutine[Any, Any, object]]) -> None:
+    with pytest.raises(anyio.ClosedResourceError):
+        await call()
+
+
+@LOOPS
+async def test_a_stream_that_its_owner_drops_is_closed() -> None:
+    own, other = socket.socketpair()
+    other.setblocking(False)
+    with other:
+        stream = of_unix_socket(await UNIXSocketStream.from_socket(own))
+        asyncio.get_running_loop().call_soon(other.send, b"one")
+        assert await stream.receive() == b"one"
+        del own
+        with pytest.warns(ResourceWarning, match="unclosed"):
+            del stream
+        with anyio.fail_after(5):
+            await anyio.wait_readable(other)
+        assert other.recv(1) == b""
+
+
+@LOOPS
+async def test_two_tasks_cannot_send_at_a_time() -> None:
+    async with connected() as (stream, other), anyio.create_task_group() as tasks:
+        tasks.start_soon(stream.send, LONG)
+        await anyio.wait_all_tasks_blocked()
+        with pytest.raises(anyio.BusyResourceError):
+            await stream.send(b"x")
+        assert other.recv(10)
+        tasks.cancel_scope.cancel()
+    async with connected() as (stream, other):
+        with anyio.move_on_after(0.01):
+            await stream.send(LONG)
+        while other.recv(65536):
+            if stream.send_now(b"x"):  # it is over
+                break
+
+
+@LOOPS
 async def test_who_waits_is_told_that_it_was_closed_here() -> None:
     closed = list[bool]()
 
@@ -125,11 +220,12 @@ async def test_who_waits_is_told_that_it_was_closed_here() -> None:
     assert closed == [True, True]
 
 
+@LOOPS
 async def test_what_the_socket_does_not_take_at_once_is_sent_later() -> None:
     async with connected() as (stream, other):
-        at_once = send_now(stream, LONG)
+        at_once = stream.send_now(LONG)
         assert 0 < at_once < len(LONG)
-        assert send_now(stream, b"no room") == 0
+        assert stream.send_now(b"no room") == 0
         read = b""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(stream.send, LONG[at_once:])
@@ -177,4 +273,3 @@ async def test_on_trio_it_is_as_it_was(anyio_backend: str) -> None:
     with other:
         async with await UNIXSocketStream.from_socket(own) as stream:
             assert of_unix_socket(stream) is stream, anyio_backend
-            assert send_now(stream, b"x") == 0
