@@ -96,8 +96,7 @@ class UnixStream(ByteStream):
         if loop is not self._loop:
             self._unregister()
             self._loop = loop
-            # Not the stream itself: the loop would keep a connection that its owner has dropped.
-            loop.add_reader(self._socket, _wake, weakref.ref(self))
+            loop.add_reader(self._socket, _waker(self))
         self._receiving = loop.create_future()
         try:
             await self._receiving
@@ -110,7 +109,7 @@ class UnixStream(ByteStream):
             self._unregister()
         elif not self._receiving.done():  # else its task has its turn now
             if not self._try_receive():
-                self._unregister()  # an error that was told already, after which uvloop watches the socket no more
+                self._unregister()  # a write met an error, after which uvloop watches the socket no more
             self._receiving.set_result(None)
 
     async def send(self, item: bytes) -> None:
@@ -169,7 +168,13 @@ class UnixStream(ByteStream):
         return self._stream.extra_attributes
 
 
-def _wake(stream: weakref.ref[UnixStream]) -> None:
-    found = stream()
-    if found is not None:
-        found.readable()
+def _waker(stream: UnixStream) -> Callable[[], None]:
+    """What the loop calls: not the stream's own method, or the loop would keep a connection that its owner dropped."""
+    readable = weakref.WeakMethod(stream.readable)
+
+    def wake() -> None:
+        found = readable()
+        if found is not None:
+            found()
+
+    return wake
