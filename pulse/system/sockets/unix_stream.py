@@ -61,8 +61,6 @@ class UnixStream(ByteStream):
         """
         if self._receiving is not None:
             raise anyio.BusyResourceError("reading from")
-        if self._is_closed:
-            raise anyio.ClosedResourceError
         self._most_bytes = min(max_bytes, MOST_READ_BYTES)
         # First of all: after an error uvloop watches the socket no more, and what was written before it is still there.
         while self._read is None and not self._is_closed:
