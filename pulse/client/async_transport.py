@@ -38,7 +38,7 @@ __all__ = ["AsyncTransport", "FrameStream", "dial"]
 
 CONNECT_S: Final = 10.0  # including the handshake
 HELLO_TIMEOUT_S: Final = 10.0  # a server that accepts and does not answer for so long is stopped or stuck
-_RECEIVE_BYTES: Final = 256 * 1024  # an assignment of 1000 small jobs in one read
+_RECEIVE_BYTES: Final = 256 * 1024  # by TCP an assignment of 1000 small jobs in one read
 AnswerT = TypeVar("AnswerT")
 
 

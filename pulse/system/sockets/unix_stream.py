@@ -39,9 +39,9 @@ class UnixStream(ByteStream):
     """
 
     def __init__(self, stream: SocketStream) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None  # with which it is registered
         self._stream = stream
         self._socket: socket.socket = stream.extra(SocketAttribute.raw_socket)
-        self._loop: asyncio.AbstractEventLoop | None = None  # with which it is registered
         self._receiving: asyncio.Future[None] | None = None
         self._is_sending = False
         self._is_closed = False
@@ -152,8 +152,7 @@ class UnixStream(ByteStream):
         await self._stream.aclose()
 
     def __del__(self) -> None:
-        if hasattr(self, "_loop"):
-            self._unregister()
+        self._unregister()
 
     def _unregister(self) -> None:
         loop, self._loop = self._loop, None

@@ -123,8 +123,12 @@ class PeerConnection:
 
     def push(self) -> None:
         """Write at once what is queued, as far as the socket takes it."""
-        if not self._torn:
-            self._write_now()
+        if self._unix is None or self._torn or not self._out:  # other streams cannot tell how much needs no waiting
+            return
+        chunk = b"".join(self._out)
+        sent_bytes = self._unix.send_now(chunk)
+        self._out = [chunk[sent_bytes:]] if sent_bytes < len(chunk) else []
+        self._written(sent_bytes)
 
     @property
     def backlog_bytes(self) -> int:
@@ -296,8 +300,7 @@ class PeerConnection:
                 await self._part()
 
     async def _flush(self, deadline_s: float) -> None:
-        if not self._torn:
-            self._write_now()
+        self.push()
         if not self._out:
             return
         chunk, self._out = b"".join(self._out), []
@@ -307,15 +310,6 @@ class PeerConnection:
                 await self._stream.send(chunk)
             self._torn = False
         self._written(len(chunk))
-
-    def _write_now(self) -> None:
-        """Write what is queued, as far as that needs no waiting."""
-        if self._unix is None or not self._out:  # others cannot tell how much needs no waiting
-            return
-        chunk = b"".join(self._out)
-        sent_bytes = self._unix.send_now(chunk)
-        self._out = [chunk[sent_bytes:]] if sent_bytes < len(chunk) else []
-        self._written(sent_bytes)
 
     def _written(self, size_bytes: int) -> None:
         was_full = self._out_bytes > BACKLOG_BYTES

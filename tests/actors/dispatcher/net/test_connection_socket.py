@@ -16,13 +16,10 @@ from pulse.system.sockets.unix_stream import of_unix_socket
 from pulse_actors.dispatcher.admission.memory_budget import MemoryBudget
 from pulse_actors.dispatcher.admission.request_limits import MISTAKES_A_SECOND
 from pulse_actors.dispatcher.net.connection import UNREAD_BYTES, PeerConnection
+from tests.support.loops import LOOPS
 from tests.support.waiting import until_async
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timed]
-
-LOOPS: Final = pytest.mark.parametrize(
-    "anyio_backend", [("asyncio", {"use_uvloop": False}), ("asyncio", {"use_uvloop": True})], ids=["asyncio", "uvloop"]
-)
 
 WORDS: Final = b"".join(protocol.encode("ping", number, {}) for number in range(5000))  # more than is read at once
 HALF: Final = protocol.encode("submit", 1, {"args": "x" * 900})[:700]

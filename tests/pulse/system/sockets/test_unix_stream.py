@@ -16,13 +16,11 @@ from anyio.abc import SocketAttribute, UNIXSocketStream
 from anyio.lowlevel import checkpoint
 
 from pulse.system.sockets.unix_stream import UnixStream, of_unix_socket
+from tests.support.loops import LOOPS
 from tests.support.waiting import until_async
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timed]
 
-LOOPS = pytest.mark.parametrize(
-    "anyio_backend", [("asyncio", {"use_uvloop": False}), ("asyncio", {"use_uvloop": True})], ids=["asyncio", "uvloop"]
-)
 LONG = bytes(range(256)) * 8192  # 2 MiB: more than a socket takes
 
 
@@ -36,6 +34,15 @@ async def connected() -> AsyncIterator[tuple[UnixStream, socket.socket]]:
             assert isinstance(stream, UnixStream)
             with anyio.fail_after(5):
                 yield stream, other
+
+
+async def read(other: socket.socket, count: int) -> bytes:
+    """At least *count* bytes that the stream has sent."""
+    data = b""
+    while len(data) < count:
+        await anyio.wait_readable(other)
+        data += other.recv(65536)
+    return data
 
 
 @LOOPS
@@ -59,11 +66,11 @@ async def test_waiting_is_registered_once(monkeypatch: pytest.MonkeyPatch) -> No
 async def test_what_nobody_waits_for_stays_in_the_kernel() -> None:
     """And the loop does not turn for it; who waits later gets it."""
     async with connected() as (stream, other):
-        other.send(b"one")
+        asyncio.get_running_loop().call_soon(other.send, b"one")
         assert await stream.receive() == b"one"
+        assert stream._loop is not None
         other.send(b"two")
-        while stream._loop is not None:
-            await checkpoint()
+        await until_async(lambda: stream._loop is None, "the loop does not watch it")
         assert stream.extra(SocketAttribute.raw_socket).recv(10, socket.MSG_PEEK) == b"two"
         assert await stream.receive() == b"two"
 
@@ -151,10 +158,7 @@ async def test_the_number_of_a_closed_socket_may_be_used_again() -> None:
         async with connected() as (new, other):
             assert new.extra(SocketAttribute.raw_socket).fileno() == number
             tasks.start_soon(new.send, LONG)
-            read = 0
-            while read < len(LONG):
-                await anyio.wait_readable(other)
-                read += len(other.recv(65536))
+            assert await read(other, len(LONG)) == LONG
             receiving = asyncio.create_task(new.receive())
             await until_async(lambda: new._receiving is not None, "it waits")
             other.send(b"one")
@@ -187,15 +191,12 @@ async def test_two_tasks_cannot_send_at_a_time() -> None:
     async with connected() as (stream, other), anyio.create_task_group() as tasks:
         tasks.start_soon(stream.send, LONG)
         await anyio.wait_all_tasks_blocked()
-        read = other.recv(200_000)  # there is room now
+        begun = other.recv(200_000)  # there is room now
         for _ in range(2):
             assert stream.send_now(b"x") == 0
             with pytest.raises(anyio.BusyResourceError):
                 await stream.send(b"x")
-        while len(read) < len(LONG):
-            await anyio.wait_readable(other)
-            read += other.recv(65536)
-        assert read == LONG
+        assert begun + await read(other, len(LONG) - len(begun)) == LONG
 
 
 @LOOPS
@@ -225,14 +226,10 @@ async def test_what_the_socket_does_not_take_at_once_is_sent_later() -> None:
         at_once = stream.send_now(LONG)
         assert 0 < at_once < len(LONG)
         assert stream.send_now(b"no room") == 0
-        read = b""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(stream.send, LONG[at_once:])
             await anyio.wait_all_tasks_blocked()
-            while len(read) < len(LONG):
-                await anyio.wait_readable(other)
-                read += other.recv(65536)
-        assert read == LONG
+            assert await read(other, len(LONG)) == LONG
         await stream.send_eof()
         assert other.recv(1) == b""
 
@@ -246,8 +243,9 @@ def test_another_loop_may_go_on_with_it(run: Callable[[Coroutine[Any, Any, None]
         stream = of_unix_socket(await UNIXSocketStream.from_socket(own))
         assert isinstance(stream, UnixStream)
         streams.append(stream)
-        other.send(b"one")
+        asyncio.get_running_loop().call_soon(other.send, b"one")
         assert await stream.receive() == b"one"
+        assert stream._loop is not None
 
     async def go_on() -> None:
         (stream,) = streams
