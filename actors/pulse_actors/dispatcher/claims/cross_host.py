@@ -13,6 +13,7 @@ from typing import Final
 
 import anyio
 
+from pulse.common.waiting import WakeupEvent
 from pulse.errors import UnavailableError
 from pulse.store.store import Store
 
@@ -26,18 +27,17 @@ class CrossHostHints:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._name = secrets.token_hex(8)  # to recognise its own notifications
-        self._arrived = anyio.Event()
+        self._arrived = WakeupEvent()
         self._last_look_s = float("-inf")  # the last one that was asked for
 
     def work(self) -> None:
         """There is work that no worker here has room for."""
-        self._arrived.set()
+        self._arrived.wake()
 
     async def run(self) -> None:
         """Send notifications until cancelled."""
         while True:
             await self._arrived.wait()
-            self._arrived = anyio.Event()
             with contextlib.suppress(UnavailableError):  # then the others cannot claim either; they poll
                 await self._store.notify_work(self._name)
             await anyio.sleep(PAUSE_S)

@@ -10,6 +10,7 @@ from typing import Final
 
 import anyio
 
+from pulse.common.waiting import WakeupEvent
 from pulse.store.rows import Ended, GroupLevel, Level, level_of
 from pulse_actors.dispatcher.claims.cross_host import CrossHostHints
 from pulse_actors.dispatcher.claims.cursors import Cursors
@@ -74,7 +75,7 @@ class WorkSignal:
         self._due = DueTimes()
         self._event = anyio.Event()
         self._left: set[str] = set()  # topics with unclaimed work, since the last plan
-        self._has_left = anyio.Event()
+        self._has_left = WakeupEvent()
         self._is_waiting = False  # everything known was claimed, and a worker has room
 
     def wake(self) -> None:
@@ -161,7 +162,7 @@ class WorkSignal:
     def work_left(self, topics: Iterable[str]) -> None:
         """A claim has left work in *topics*."""
         self._left.update(topics)
-        self._has_left.set()
+        self._has_left.wake()
 
     def will_claim(self, topics: Iterable[Iterable[str]]) -> None:
         """Claims of these *topics* follow: other hosts may have room for work in all others."""
@@ -183,7 +184,6 @@ class WorkSignal:
         """
         while True:
             await self._has_left.wait()
-            self._has_left = anyio.Event()
             await anyio.sleep(UNPLANNED_S)
             left = self._left.difference(*(one.topics for one in self._registry.with_room(again=True)))
             if left:

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import anyio
 
+from pulse.common.waiting import ConditionVariable, WakeupEvent
 from pulse.ops.doctor.checks import CHECKS
 from pulse.ops.doctor.finding import Finding, State, bad_of
 from pulse.ops.doctor.verdicts import CheckContext, verdicts
@@ -52,14 +53,13 @@ class Findings:
         self._answers: dict[str, tuple[float, Sequence[Row]]] = {}  # of each question the last one, and when
         self._found: list[Finding] = []
         self._looked_s = float("-inf")
-        self._wanted = anyio.Event()
-        self._looked = anyio.Event()
+        self._wanted = WakeupEvent()
+        self._looked = ConditionVariable()
 
     async def run(self) -> None:
         """Look while clients ask, until cancelled; a look is never interrupted."""
         while True:
             await self._wanted.wait()
-            self._wanted = anyio.Event()
             began_s = time.monotonic()
             for question in sorted(ASKED):
                 rows = await self._store.ask(question)
@@ -69,17 +69,15 @@ class Findings:
             known = {question: rows for question, (at_s, rows) in self._answers.items() if not self._is_old(at_s)}
             context = CheckContext(expected=self._expected, served=self._served(), schema=self._store.schema)
             self._found = judge(known, context)
-            looked, self._looked = self._looked, anyio.Event()
-            looked.set()
+            self._looked.notify_all()
             await anyio.sleep(pause_s(self._looked_s - began_s))
 
     async def current(self, wait_s: float = WAIT_S) -> list[Finding]:
         """What is wrong, and the warnings, as of the last seconds; waits up to *wait_s* for a look that is due."""
         if time.monotonic() - self._looked_s >= EVERY_S:
-            looked = self._looked
-            self._wanted.set()
+            self._wanted.wake()
             with anyio.move_on_after(FIRST_S if wait_s and self._is_old(self._looked_s) else wait_s):
-                await looked.wait()
+                await self._looked.wait()
         return bad_of([*self._own_findings(), *([] if self._is_old(self._looked_s) else self._found)])
 
     @staticmethod

@@ -15,6 +15,7 @@ import anyio
 import structlog
 from msgspec import structs
 
+from pulse.common.waiting import WakeupEvent
 from pulse.errors import StatementError, UnavailableError
 from pulse.store.connections.session import HeldCommit
 from pulse.store.failures import CONSTRAINTS
@@ -90,7 +91,7 @@ class ReportWriter:
         self._is_burying = False
         self._is_mixed = False  # so many are refused that good ones may wait behind them
         self._in_vain = Backoff()
-        self._has_deferred = anyio.Event()
+        self._has_deferred = WakeupEvent()
         self.batcher: Batcher[PendingReport | Obituary] = Batcher(self._write, weight_of, BATCH)
 
     async def run(self) -> None:
@@ -99,7 +100,6 @@ class ReportWriter:
             tasks.start_soon(self.batcher.run)
             while True:
                 await self._has_deferred.wait()
-                self._has_deferred = anyio.Event()
                 while self._deferred:
                     await anyio.sleep(LOCKED_PAUSE_S)
                     with suppress(UnavailableError):
@@ -208,7 +208,7 @@ class ReportWriter:
             refused = batch.refused.keys() | batch.in_vain.keys()
             if len(batch.left) > len(refused):
                 log.warning("rows_locked", count=len(batch.left) - len(refused))
-            self._has_deferred.set()
+            self._has_deferred.wake()
             for item in items:
                 left = frozenset(job for job, _ in batch.left.intersection(item.pairs))
                 if left:

@@ -16,7 +16,7 @@ from pulse.system.sockets.unix_stream import of_unix_socket
 from pulse_actors.dispatcher.admission.memory_budget import MemoryBudget
 from pulse_actors.dispatcher.admission.request_limits import MISTAKES_A_SECOND
 from pulse_actors.dispatcher.net.connection import UNREAD_BYTES, PeerConnection
-from tests.support.loops import LOOPS
+from tests.support.checking.loops import LOOPS
 from tests.support.waiting import until_async
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timed]

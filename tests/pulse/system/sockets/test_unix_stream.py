@@ -16,7 +16,7 @@ from anyio.abc import SocketAttribute, UNIXSocketStream
 from anyio.lowlevel import checkpoint
 
 from pulse.system.sockets.unix_stream import UnixStream, of_unix_socket
-from tests.support.loops import LOOPS
+from tests.support.checking.loops import LOOPS
 from tests.support.waiting import until_async
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timed]
