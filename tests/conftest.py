@@ -21,6 +21,7 @@ pytest_plugins = ("tests.plugins.databases", "tests.plugins.leaks", "tests.plugi
 
 # A time limit for single examples would only measure how busy the machine is.
 settings.register_profile("pulse", deadline=None, max_examples=100 if WHOLE else 60, stateful_step_count=40)
+settings.register_profile("brief", settings.get_profile("pulse"), max_examples=10)  # of what another Python runs
 settings.register_profile("ci", settings.get_profile("pulse"), print_blob=True)
 settings.register_profile("long", settings.get_profile("ci"), max_examples=5000, stateful_step_count=100)
 # That a test fails is enough there; the smallest example would take minutes.

@@ -30,8 +30,7 @@ def server_context(cert: Path, key: Path, client_ca: Path | None) -> ssl.SSLCont
     Raises:
         ConfigError: A file cannot be read, has other contents, or key and certificate do not fit.
     """
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context = _strict(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
     context.set_ecdh_curve(_CURVE)
     _load(context, cert, key)
     if client_ca is not None:
@@ -53,11 +52,9 @@ def client_context(ca: Path | None, cert: Path | None, key: Path | None) -> ssl.
     Raises:
         ConfigError: A file cannot be read, or has other contents.
     """
-    context = ssl.create_default_context()
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context = _strict(ssl.create_default_context())
     if ca is not None:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context = _strict(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
         _trust(context, ca, "PULSE_TLS_CA")
     if cert is not None:
         _load(context, cert, key or cert)
@@ -95,6 +92,12 @@ def reason_of(error: ssl.SSLError) -> str:
     if error.reason == "WRONG_VERSION_NUMBER":
         return "it does not speak TLS"
     return f"TLS failed: {(error.reason or str(error)).lower().replace('_', ' ')}"
+
+
+def _strict(context: ssl.SSLContext) -> ssl.SSLContext:
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options &= ~ssl.OP_IGNORE_UNEXPECTED_EOF  # Debian 12's Python sets it: a connection that is cut would end well
+    return context
 
 
 def _load(context: ssl.SSLContext, cert: Path, key: Path) -> None:

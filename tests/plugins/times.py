@@ -25,6 +25,7 @@ import pytest
 
 FILE_VARIABLE: Final = "PULSE_TIMES_FILE"
 SLOWEST: Final = 40
+LOOK_S: Final = 0.2
 _PROPERTY: Final = "pulse-cost"
 _TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 
@@ -44,28 +45,30 @@ class Cost:
 class Meter:
     def __init__(self) -> None:
         self._pid = os.getpid()  # a test may put another one there
-        self._began_s = self._called_s = 0.0
-        self._cpu_s = self._child_cpu_s = 0.0
+        self._began_s = self._called_s = self._cpu_s = 0.0
+        self._looked_s = self._child_cpu_s = 0.0
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> Generator[None]:
-        self._began_s, self._called_s = time.time(), time.monotonic()
-        self._cpu_s, self._child_cpu_s = time.process_time(), _child_cpu_s(self._pid)
+        self._began_s, self._called_s, self._cpu_s = time.time(), time.monotonic(), time.process_time()
         yield
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_teardown(self, item: pytest.Item) -> Generator[None]:
-        before_s = _child_cpu_s(self._pid)
-        called_cpu_s = max(0.0, before_s - self._child_cpu_s)
+        is_due = time.monotonic() - self._looked_s > LOOK_S
+        child_cpu_s = self._look() if is_due else 0.0  # what is killed now leaves no account
         try:
             yield
-        finally:  # what is killed now leaves no account: the time of each part counts where it grew
-            cost = Cost(
-                time.monotonic() - self._called_s,
-                time.process_time() - self._cpu_s,
-                called_cpu_s + max(0.0, _child_cpu_s(self._pid) - before_s),
-            )
+        finally:
+            child_cpu_s += self._look() if is_due else 0.0
+            cost = Cost(time.monotonic() - self._called_s, time.process_time() - self._cpu_s, child_cpu_s)
             item.user_properties.append((_PROPERTY, [*astuple(cost), self._began_s]))
+
+    def _look(self) -> float:
+        """What the processes that tests started have taken since the last look."""
+        before_s, self._child_cpu_s = self._child_cpu_s, _child_cpu_s(self._pid)
+        self._looked_s = time.monotonic()
+        return max(0.0, self._child_cpu_s - before_s)
 
 
 class Ledger:

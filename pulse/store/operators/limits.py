@@ -31,6 +31,11 @@ class LimitStore:
     def __init__(self, pool: Connections) -> None:
         self._pool = pool
 
+    async def begin_to_change(self) -> None:
+        """Wait until no other transaction changes limits, and keep others waiting: before this one reads or sets any."""
+        async with self._pool.connection() as connection:
+            await connection.execute(STATEMENTS["begin_to_change_limits"].sql)
+
     async def set(self, name: str, policy: Mapping[str, object], *, group: str | None = None) -> None:
         """
         Set options of a limit, or what differs for *group*; those that are None are unset.

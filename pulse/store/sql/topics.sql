@@ -134,6 +134,13 @@ SELECT x.name, x.name FROM pulse.limits x LEFT JOIN pulse.topics t ON t.topic = 
 WHERE x.group_key = '' AND t.limit_name IS NULL ORDER BY 1, 2;
 
 
+-- name: begin_to_change_limits :exec
+-- What:    the first statement of a transaction that changes limits: wait until no other one does, and keep others waiting.
+-- Args:    none.   Guard: the lock: two that have read the limits would wait for each other in pulse.await_claims. Claims go on.
+-- Returns: nothing.
+LOCK TABLE pulse.limits IN SHARE UPDATE EXCLUSIVE MODE;
+
+
 -- name: set_limit :exec
 -- What:    set and unset options of a limit, or of one of its groups.   Args: $1 name, $2 group or NULL, $3 options as a JSON object (null: unset)
 -- Guard:   in pulse.set_limit: unknown options and values that are not allowed raise 22023.   Returns: nothing.

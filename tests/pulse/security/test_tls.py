@@ -47,6 +47,24 @@ def test_a_client_verifies_certificate_and_name_with_an_authority_of_its_own(tmp
     assert (context.verify_mode, context.check_hostname) == (ssl.CERT_REQUIRED, True)
 
 
+def test_a_connection_that_is_cut_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where Python would call that an end, as Debian 12's does."""
+    made = ssl.SSLContext.__new__
+
+    def lenient(kind: type[ssl.SSLContext], protocol: int) -> ssl.SSLContext:
+        context = made(kind, protocol)
+        context.options |= ssl.OP_IGNORE_UNEXPECTED_EOF
+        return context
+
+    monkeypatch.setattr(ssl.SSLContext, "__new__", lenient)
+    assert ssl.OP_IGNORE_UNEXPECTED_EOF in ssl.create_default_context().options
+    ca = Authority(tmp_path)
+    mine = ca.issue("mine", "localhost")
+    client = client_context.__wrapped__
+    for context in (server_context(mine.cert, mine.key, None), client(None, None, None), client(ca.file, None, None)):
+        assert ssl.OP_IGNORE_UNEXPECTED_EOF not in context.options
+
+
 def test_files_that_no_context_is_made_of(tmp_path: Path) -> None:
     ca = Authority(tmp_path)
     one, two = ca.issue("one", "localhost"), ca.issue("two", "localhost")

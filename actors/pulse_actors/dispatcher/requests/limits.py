@@ -29,6 +29,7 @@ async def set_limit(on: RequestContext, body: protocol.LimitSet) -> Answer:
     if not body.policy:
         raise BadRequestError(f'nothing to set for limit "{body.name:.50}"; one or more options are needed')
     async with on.acting() as store:  # the SQL function writes the audit entry
+        await store.limits.begin_to_change()
         await store.limits.set(body.name, body.policy, group=body.group_key)
         row = await store.limits.get(body.name, group=body.group_key)
     await on.services.policies_changed()
@@ -39,6 +40,7 @@ async def set_limit(on: RequestContext, body: protocol.LimitSet) -> Answer:
 async def unset_limit(on: RequestContext, body: protocol.LimitUnset) -> Answer:
     """Remove a limit with all that differs for its groups, or what differs for one group; it answers what there was."""
     async with on.acting() as store:  # the SQL function writes the audit entry
+        await store.limits.begin_to_change()
         row = await store.limits.get(body.name, group=body.group_key)
         if row is None or not await store.limits.unset(body.name, group=body.group_key):
             group = "" if body.group_key is None else f' that differs for the group "{body.group_key:.50}"'
@@ -61,6 +63,7 @@ async def declare_limits(on: RequestContext, body: protocol.LimitsDeclare) -> An
     changed = [name for name in sorted(names) if not _is_same(await stored.get(name), wanted[name])]
     if changed:
         async with on.acting() as store:  # all of them, or none; each with its audit entry, by the SQL function
+            await store.limits.begin_to_change()
             for name in changed:
                 await _declare(store.limits, name, wanted[name], body.by)
         log.info("limits_declared", by=body.by, names=changed[:20], count=len(changed))
@@ -72,7 +75,7 @@ async def declare_limits(on: RequestContext, body: protocol.LimitsDeclare) -> An
 
 
 async def _declare(limits: LimitStore, name: str, policy: Mapping[str, object], by: str) -> None:
-    """All processes of a pool declare the same at once: the first changes it, and the others wait for the row here."""
+    """All processes of a pool declare the same at once: the first changes it, the others find that it has."""
     await limits.declared(name, by)
     if not _has_policy(await limits.get(name), policy):
         await limits.set(name, policy)
