@@ -14,6 +14,7 @@ from pulse.errors import ConfigError
 
 __all__ = ["SSLError", "client_context", "handshake_s", "reason_of", "server_context"]
 
+_TOLD_WHEN_CUT: Final = ~ssl.OP_IGNORE_UNEXPECTED_EOF  # Debian 12's Python sets it: a cut would look like an end
 _TRIES: Final = 3
 _CURVE: Final = "prime256v1"  # clients choose, and of the finite fields that OpenSSL offers the largest takes 100 ms
 
@@ -30,7 +31,9 @@ def server_context(cert: Path, key: Path, client_ca: Path | None) -> ssl.SSLCont
     Raises:
         ConfigError: A file cannot be read, has other contents, or key and certificate do not fit.
     """
-    context = _strict(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options &= _TOLD_WHEN_CUT
     context.set_ecdh_curve(_CURVE)
     _load(context, cert, key)
     if client_ca is not None:
@@ -52,9 +55,10 @@ def client_context(ca: Path | None, cert: Path | None, key: Path | None) -> ssl.
     Raises:
         ConfigError: A file cannot be read, or has other contents.
     """
-    context = _strict(ssl.create_default_context())
+    context = ssl.create_default_context() if ca is None else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options &= _TOLD_WHEN_CUT
     if ca is not None:
-        context = _strict(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
         _trust(context, ca, "PULSE_TLS_CA")
     if cert is not None:
         _load(context, cert, key or cert)
@@ -92,12 +96,6 @@ def reason_of(error: ssl.SSLError) -> str:
     if error.reason == "WRONG_VERSION_NUMBER":
         return "it does not speak TLS"
     return f"TLS failed: {(error.reason or str(error)).lower().replace('_', ' ')}"
-
-
-def _strict(context: ssl.SSLContext) -> ssl.SSLContext:
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.options &= ~ssl.OP_IGNORE_UNEXPECTED_EOF  # Debian 12's Python sets it: a connection that is cut would end well
-    return context
 
 
 def _load(context: ssl.SSLContext, cert: Path, key: Path) -> None:

@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from asyncpg import Connection, Record
 
 DEADLINE_S: Final = 20.0  # for what takes milliseconds on a quiet machine
-_FIRST_PAUSE_S: Final = 0.002  # between two looks; other tests need the processor meanwhile
-_LONGEST_PAUSE_S: Final = 0.025
+_FIRST_PAUSE_S: Final = 0.002  # between two looks; other tests need the processor meanwhile, so it grows:
+_PART: Final = 0.1  # of the time since the first look
+_LONGEST_PAUSE_S: Final = 0.1
 _BLOCKED: Final = "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE $1 = ANY (pg_blocking_pids(pid)))"
 
 
@@ -34,19 +35,22 @@ def until(
     Args:
         longest_pause_s: Between two looks; more where one look starts programs.
     """
-    deadline_s, pause_s = time.monotonic() + within_s, _FIRST_PAUSE_S
+    began_s = time.monotonic()
     while not (seen := look()):
-        assert time.monotonic() < deadline_s, f"not within {within_s} s: {what}"
-        select.select([], [], [], pause_s)
-        pause_s = min(pause_s * 1.2, longest_pause_s)
+        select.select([], [], [], min(_pause_s(began_s, within_s, what), longest_pause_s))
     return seen
 
 
 async def until_async(look: Callable[[], Awaitable[object] | bool], what: str, within_s: float = DEADLINE_S) -> None:
-    deadline_s = time.monotonic() + within_s
-    while not await _holds(look()):
-        assert time.monotonic() < deadline_s, f"not within {within_s} s: {what}"
-        await anyio.sleep(_FIRST_PAUSE_S)
+    began_s = time.monotonic()
+    while not await _holds(look()):  # noqa: ASYNC110 - nobody tells what is looked at
+        await anyio.sleep(_pause_s(began_s, within_s, what))
+
+
+def _pause_s(began_s: float, within_s: float, what: str) -> float:
+    since_s = time.monotonic() - began_s
+    assert since_s < within_s, f"not within {within_s} s: {what}"
+    return min(max(_FIRST_PAUSE_S, _PART * since_s), _LONGEST_PAUSE_S)
 
 
 async def _holds(found: Awaitable[object] | bool) -> bool:

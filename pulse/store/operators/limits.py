@@ -32,7 +32,7 @@ class LimitStore:
         self._pool = pool
 
     async def begin_to_change(self) -> None:
-        """Wait until no other transaction changes limits, and keep others waiting: before this one reads or sets any."""
+        """Wait until no other transaction changes limits, and keep others waiting; before this one reads any."""
         async with self._pool.connection() as connection:
             await connection.execute(STATEMENTS["begin_to_change_limits"].sql)
 

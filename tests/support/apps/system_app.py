@@ -186,10 +186,10 @@ def leave_orphan(ctx: pulse.Context) -> None:
 @app.handler("shout-plain")
 def shout_plain(lines: int) -> int:
     for number in range(lines):
-        print("x" * 99)  # noqa: T201 - what is tested
+        print("x" * 999)  # noqa: T201 - what is tested
         log.info("shouted", number=number)
         logging.getLogger("other").warning("shouted %d", number)
-        sys.stderr.write("y" * 99 + "\n")
+        sys.stderr.write("y" * 999 + "\n")
     return 4 * lines
 
 

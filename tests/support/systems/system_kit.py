@@ -15,8 +15,6 @@ from pathlib import Path
 from typing import Final
 from uuid import UUID
 
-import psutil
-
 import pulse
 from pulse.job import Job
 from tests.support.apps.system_app import LEDGER
@@ -61,9 +59,7 @@ class Pool:
         return self._errors.read_text("utf-8", "replace")
 
     def workers(self) -> list[int]:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            return [child.pid for child in handler_processes(self.pid)]
-        return []
+        return [child.pid for child in handler_processes(self.pid)]
 
     def stop(self) -> int:
         self.process.send_signal(signal.SIGTERM)

@@ -19,7 +19,7 @@ import psutil
 from pulse.worker.pool.template import NAME
 from tests.support.commandline.warm import program
 from tests.support.servers.fake_server import FakeServer, Peer, job
-from tests.support.waiting import until
+from tests.support.waiting import children, until
 
 ROOT: Final = Path(__file__).parents[3]
 APP: Final = "tests.support.apps.worker_app:app"
@@ -70,8 +70,14 @@ class WorkerProcess:
 def handler_processes(pool: int) -> list[psutil.Process]:
     """Its children but the template, and those of handlers that it has adopted: these are in the handlers' sessions."""
     template = _template_of(pool)
-    found = [child for child in psutil.Process(pool).children() if child != template]
+    found = [child for child in _children_of(pool) if child != template]
     return [child for child in found if _session_of(child.pid) in {child.pid, _session_of(pool)}]
+
+
+def _children_of(pid: int) -> Iterator[psutil.Process]:
+    for child in children(pid):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            yield psutil.Process(child)
 
 
 def _session_of(pid: int) -> int | None:
@@ -81,7 +87,7 @@ def _session_of(pid: int) -> int | None:
 
 
 def _template_of(pool: int) -> psutil.Process | None:
-    for child in psutil.Process(pool).children():
+    for child in _children_of(pool):
         with contextlib.suppress(psutil.NoSuchProcess):
             if child.name() == NAME:
                 return child

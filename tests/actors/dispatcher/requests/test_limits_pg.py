@@ -29,7 +29,7 @@ LOCKED_OUT: Final = (
 
 
 async def hint(_event: object) -> None:
-    """Other actors are told; there are none."""
+    """For the other actors: there are none."""
 
 
 def declare(context: RequestContext) -> Awaitable[object]:
