@@ -62,8 +62,8 @@ def force(mutant: Mutant, directory: Path) -> Callable[[], None]:
     if not mutant.is_code:
         statement = statement_of(mutant.where)
         text, changed = statement.sql, mutant.mutated()
-        _restate(statement, text, changed)
-        return partial(_restate, statement, changed, text)
+        _restate(statement, text, text, changed)
+        return partial(_restate, statement, text, changed, text)
     source = directory / "mutant.py"
     source.write_text(mutant.mutated(), "utf-8")
     os.environ |= {hook.MODULE: mutant.where, hook.SOURCE: str(source), "PYTHONPATH": str(_SITE)}
@@ -83,15 +83,32 @@ def changed_function(mutant: Mutant, *, is_back: bool = False) -> str:
     return changed[0].replace("CREATE FUNCTION", "CREATE OR REPLACE FUNCTION") if is_all else ""
 
 
-def _restate(statement: Statement, before: str, after: str) -> None:
-    """In all modules, too: some keep the text of a statement as a constant, or what belongs to it in a dictionary."""
-    object.__setattr__(statement, "sql", after)
+@cache
+def holders() -> dict[str, list[tuple[dict[str, object], str]]]:
+    """
+    What else has the texts of statements: modules as a constant, or as a key of a dictionary; where, and its name.
+
+    To be called before the first fork.
+    """
+    found: defaultdict[str, list[tuple[dict[str, object], str]]] = defaultdict(list)
+    texts = {one.sql for one in statements.STATEMENTS.values()}
     for module in list(sys.modules.values()):
-        for name, value in list(getattr(module, "__dict__", {}).items()):
-            if value is before:
-                setattr(module, name, after)
-            elif type(value) is dict and before in value:
-                value[after] = value[before]
+        home: dict[str, object] = getattr(module, "__dict__", {})
+        for name, value in list(home.items()):
+            held = value if type(value) is dict else (value,) if type(value) is str else ()
+            for text in texts.intersection(held):
+                found[text].append((home, name))
+    return found
+
+
+def _restate(statement: Statement, text: str, before: str, after: str) -> None:
+    object.__setattr__(statement, "sql", after)
+    for home, name in holders().get(text, ()):
+        value = home[name]
+        if isinstance(value, dict):
+            value[after] = value[before]
+        else:
+            home[name] = after
 
 
 def _swap(mutant: Mutant, stack: ExitStack) -> None:

@@ -24,14 +24,17 @@ import pytest
 
 from pulse.errors import PulseError
 from tests.mutants import judges
-from tests.mutants.force import force, functions
+from tests.mutants.force import force, functions, holders
 from tests.mutants.judging.databases import prepare, use_oldest
 from tests.mutants.judging.forks import HUNG, KILLED, LEFT_OUT, SURVIVED, UNFIT, Forks
 from tests.mutants.judging.likeness import Likeness
 from tests.mutants.judging.reach import Reached, Recorder
 from tests.mutants.source import SCHEMA, Mutant, path_of
 
-_ALWAYS: Final = ("-q", "-s", "--no-header", "-p", "no:cacheprovider", "--hypothesis-seed=0", "--assert=plain")
+_ALWAYS: Final = (
+    *("-q", "-s", "--no-header", "-p", "no:cacheprovider", "--hypothesis-seed=0"),
+    *("--assert=plain", "--tb=line"),  # each test fails at least once, and a fork would read the source anew for that
+)
 _MARKS: Final = "not long and not systemd and not chaos"
 _RECORD_LIMIT_S: Final = 100.0  # for one test while it is recorded: nobody knows yet what it takes
 _RECORD_LEAST_S: Final = 10.0
@@ -80,6 +83,7 @@ class Judges:
         self._by_name = {item.nodeid: item for item in self.items}
         self._likeness = Likeness(self.items)
         functions()
+        holders()
         gc.collect()
         gc.freeze()  # a fork that collects garbage neither looks at all this nor copies it
         signal.signal(signal.SIGTERM, signal.default_int_handler)
