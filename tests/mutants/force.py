@@ -102,8 +102,9 @@ def holders() -> dict[str, list[tuple[dict[str, object], str]]]:
 
 
 def _restate(statement: Statement, text: str, before: str, after: str) -> None:
+    held = holders().get(text, ())
     object.__setattr__(statement, "sql", after)
-    for home, name in holders().get(text, ()):
+    for home, name in held:
         value = home[name]
         if isinstance(value, dict):
             value[after] = value[before]
