@@ -7,7 +7,7 @@ from typing import Final
 from tests.model.spin import FOR_EVER, Variant
 
 HOLD: Final = (
-    Variant("fence", floor=1_500_000),
+    Variant("fence", floor=500_000),
     Variant("fence", ("CLAIMS=2", "FENCE_WITHOUT_STATUS"), floor=10_000),  # the CHECK on the lease replaces it
     Variant("reconnect", ("CANCELS=1",), floor=500_000),
     Variant("reconnect", ("FAULTS=3",), floor=400_000),
@@ -24,12 +24,12 @@ HOLD: Final = (
     Variant("outage", ("OUTAGES=0", "STEPS=2", "RESTARTS=0"), floor=300_000),
     Variant("outage", ("OUTAGES=0", "LOCKS=1"), floor=100_000),
     Variant("outage", live=True, floor=150_000),
-    Variant("epoch", ("RESTORES=2",), floor=500_000),
-    Variant("epoch", ("TICKS=2",), floor=100_000),
+    Variant("epoch", ("RESTORES=2",), floor=300_000),
+    Variant("epoch", ("TICKS=2",), floor=50_000),
     Variant("epoch", ("CUTS=1",), floor=250_000),
     Variant("epoch", ("RESTARTS=1", "TICKS=2"), floor=50_000),
     Variant("epoch", ("JOINS",), floor=10_000),
-    Variant("epoch", ("IN_PLACE", "TICKS=2"), floor=10_000),
+    Variant("epoch", ("IN_PLACE", "TICKS=2"), floor=5_000),
     Variant("limits", floor=40_000),
     Variant("limits", ("CHANGES=3",), floor=100_000),
     Variant("limits", ("CHANGES=1", "CLAIMS=3"), floor=500_000),

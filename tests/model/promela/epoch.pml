@@ -5,7 +5,7 @@
  * from it, so that others stop waiting for it; it may come back. RESTARTS times a dispatcher is started anew, and knows
  * what the file in its state directory says. IN_PLACE: the restore goes into the running server, and no connection ends.
  * JOINS: the second host comes in the time that is lost. What is as in reconnect.pml is left out: claims and reports are
- * one step each, but reports may come again, later.
+ * one step each, but reports may come again, later. One that comes again and changes nothing is no step.
  */
 
 #include "epoch_state.pml"
@@ -104,7 +104,7 @@ end:
        }
     :: atomic { /* claim_jobs */
            host[me].linked && host[me].looked == incarnation && there && CLAIMABLE && runs < CLAIMS &&
-               MAY_CLAIM(me) && IS_OPEN_TO(me) && IS_DUE(me) && MAY_HAND_OUT(me) && IS_SEEN(me) ->
+               MAY_CLAIM(me) && IS_OPEN_TO(me) && IS_DUE(me) && MAY_HAND_OUT(me) && IS_SEEN(me) && IS_CALLED(me) ->
            runs++;
            if
            :: FLOOR_FOR_ROW > attempts ->
@@ -119,13 +119,13 @@ end:
            run_of[runs].token = attempts;
            host[me].pair = GREATER(host[me].pair, attempts);
            host[me].highest = GREATER(host[me].highest, attempts);
-           MUST(no_pair_is_handed_out_twice, !handed_out[PAIR(me, attempts)] &&
-               (!handed_out[PAIR(OTHER_THAN(me), attempts)] || is_silent[OTHER_THAN(me)]));
+           MUST(no_pair_is_handed_out_twice, !WAS_HANDED_OUT(me, attempts) &&
+               (!WAS_HANDED_OUT(OTHER_THAN(me), attempts) || is_silent[OTHER_THAN(me)]));
            MUST(one_attempt_runs_on_a_host, !ANY_IN_HAND(me));
            MUST(hosts_overlap_only_after_a_cut, !ANY_IN_HAND(OTHER_THAN(me)) || was_cut[OTHER_THAN(me)]);
            run_of[runs].at = IN_HAND;
            run_of[runs].host = me;
-           handed_out[PAIR(me, attempts)] = true
+           handed_out[me] = handed_out[me] | 1 << attempts
        }
     od
 }
@@ -140,6 +140,12 @@ inline report(a) {
     fi
 }
 
+inline forget_run(a) {
+    run_of[a].at = 0;
+    run_of[a].host = 0;
+    run_of[a].token = 0
+}
+
 /* One attempt at its worker: it ends, its report is written, and perhaps again, by a connection that hung. */
 proctype Attempt(byte a) {
 end:
@@ -151,9 +157,17 @@ end:
            :: else
            fi;
            run_of[a].at = HOME;
-           was_cut[run_of[a].host] = was_cut[run_of[a].host] && ANY_IN_HAND(run_of[a].host)
+           was_cut[run_of[a].host] = was_cut[run_of[a].host] && ANY_IN_HAND(run_of[a].host);
+           if
+           :: skip
+           :: forget_run(a) /* it does not come again */
+           fi
        }
-    :: atomic { run_of[a].at == HOME && host[run_of[a].host].linked -> report(a); break }
+    :: atomic {
+           run_of[a].at == HOME && host[run_of[a].host].linked && FENCED(run_of[a].host, run_of[a].token) ->
+           report(a);
+           forget_run(a)
+       }
     od
 }
 
@@ -201,6 +215,10 @@ end:
            backup.made && restores < RESTORES && MAY_RESTORE ->
            restores++;
            go_back();
+           if
+           :: restores == RESTORES -> forget_backup()
+           :: else
+           fi;
 #ifdef IN_PLACE
            has_cause[1] = true;
            has_cause[2] = true

@@ -28,8 +28,8 @@ hidden byte no_pair_is_handed_out_twice = 1, a_report_closes_its_own_run = 2, ho
 /* The database beside the row: pulse.epochs, the newest, and pulse.witnesses, one for each host. */
 typedef Witness {
     bool there;
-    byte counter, highest, epoch, looked;
-    bool puts_off           /* put_off_jobs: the row, as long as this host has one of it in hand, and can say so */
+    bool puts_off;          /* put_off_jobs: the row, as long as this host has one of it in hand, and can say so */
+    byte counter, highest, epoch, looked
 }
 bool there;                 /* the job: somebody submitted it */
 bool is_fresh;              /* since the last restore */
@@ -50,12 +50,12 @@ Backup backup;
 /* What a host remembers beside the database. */
 typedef Memory {
     bool linked;            /* it reaches the database */
+    bool knows_other;       /* of the other host */
     byte looked;            /* the incarnation that its connection is known to be of */
     byte comes_to;          /* the one that it has seen, and will tell that it has come */
     byte counter, epoch, highest;
     byte pair;              /* the newest attempt that it claimed since its last confirmed tick, or has in hand */
-    byte ticks;
-    bool knows_other        /* of the other host */
+    byte ticks
 }
 Memory host[3];
 
@@ -67,7 +67,7 @@ typedef Run {
 }
 Run run_of[CLAIMS + 1];
 byte runs;
-bool handed_out[64];        /* by host and attempt */
+int handed_out[3];          /* a bit for each attempt */
 bool is_silent[3];          /* for a lease: nobody waits for it, until it has looked again */
 bool comes_back[3];
 bool was_cut[3];            /* since what it has in hand began */
@@ -76,7 +76,7 @@ byte restores, cuts, restarts;
 
 #define BUDGET_IS_KNOWN (status != RUNNING)
 #define OTHER_THAN(me) (3 - (me))
-#define PAIR(me, attempt) (32 * ((me) - 1) + (attempt))
+#define WAS_HANDED_OUT(me, attempt) (handed_out[me] >> (attempt) & 1)
 #define HOLDS(a, me) (run_of[a].host == (me) && (run_of[a].at == IN_HAND || run_of[a].at == LOST))
 #define ANY_IN_HAND(me) (HOLDS(1, me) || HOLDS(2, me) || HOLDS(3, me))
 #ifdef LOST_PAIRS_COUNT
@@ -137,6 +137,12 @@ byte restores, cuts, restarts;
 #else
 #define IS_SEEN(me) true
 #endif
+/* Where none joins the hosts are alike: the first to claim is called 1, unless 1 is cut off already. */
+#ifdef JOINS
+#define IS_CALLED(me) true
+#else
+#define IS_CALLED(me) (runs > 0 || me == 1 || !host[1].linked)
+#endif
 #ifdef HANDS_OUT_BLINDLY
 #define MAY_HAND_OUT(me) true
 #else
@@ -195,4 +201,19 @@ inline go_back() {
     floor = backup.floor;
     copy_witness(witness[1], backup.witness[1]);
     copy_witness(witness[2], backup.witness[2])
+}
+
+/* Nobody goes back to it any more. */
+inline forget_backup() {
+    backup.there = false;
+    backup.status = 0;
+    backup.locked_by = 0;
+    backup.attempts = 0;
+    backup.uncharged = 0;
+    backup.tenure = 0;
+    backup.charged = 0;
+    backup.epoch = 0;
+    backup.floor = 0;
+    copy_witness(backup.witness[1], witness[0]);
+    copy_witness(backup.witness[2], witness[0])
 }

@@ -4,6 +4,7 @@
  * One job, two workers. Leases lapse whenever they like, so every worker may be a zombie: stopped, reaped, and back
  * with its report. Reports are repeated at will. Dispatchers die with claims that they told nobody. An operator cancels
  * and retries. What only time or locks keep apart elsewhere is not kept apart here.
+ * What the fence stops changes nothing, and is no step.
  *
  * A claim, and a move of one, begins a new tenure. A write belongs to the tenure that it was made for, which the code
  * cannot see: where the fence lets it through, it must be the present one.
@@ -27,12 +28,14 @@ byte retries;
 byte given_up_worker, given_up_token, given_up_tenure; /* a claim that nobody was told of */
 
 #define BUDGET_IS_KNOWN (status != RUNNING && status != CANCELED)
+#define MAY_COME_TO(end) (outcome == 0 || outcome == end)
 #define HOLDS(mine) MUST(stale_writes_change_nothing, status == RUNNING && (mine) == tenure)
 
 /* The life of one claim, from Handout.fetch to the answer of its report. */
 proctype Attempt(byte me) {
     byte worker, token, mine;
     mtype outcome;
+    bool told;                    /* the worker, of the claim */
 
 end:
     atomic {
@@ -49,61 +52,52 @@ end:
         tenure++;
         mine = tenure
     }
-    if
-    :: skip
+end_of_told:
+    do
     :: atomic { /* Handout._hand_out: move_claims, to a worker that has the handler */
-           if
-           :: FENCED(worker, token) -> HOLDS(mine); locked_by = 3 - worker; tenure++; mine = tenure; worker = 3 - worker
-           :: else -> goto forgotten
-           fi
+           !told && FENCED(worker, token) ->
+           HOLDS(mine);
+           locked_by = 3 - worker;
+           tenure++;
+           mine = tenure;
+           worker = 3 - worker;
+           told = true
        }
     :: atomic { /* the dispatcher is killed before it told anybody; its successor finds the row, GiveBack */
-           given_up_worker == 0 -> given_up_worker = worker; given_up_token = token; given_up_tenure = mine
+           !told && given_up_worker == 0 ->
+           given_up_worker = worker;
+           given_up_token = token;
+           given_up_tenure = mine
        };
-       atomic { /* and a move that was under way commits late */
-           if
-           :: FENCED(worker, token) -> HOLDS(mine); locked_by = 3 - worker; tenure++
-           :: skip
-           fi;
-           goto forgotten
+end_of_untold:
+       atomic { FENCED(worker, token) -> HOLDS(mine); locked_by = 3 - worker; tenure++ }; /* a move that commits late */
+       break
+    :: atomic { /* the worker holds it; HeartbeatWriter._extend */
+           FENCED(worker, token) && outcome == 0 -> HOLDS(mine); extend_leases(); told = true
        }
-    fi;
-    do /* the worker holds it; HeartbeatWriter._extend */
-    :: atomic {
-           if
-           :: FENCED(worker, token) -> HOLDS(mine); extend_leases()
-           :: else
-           fi
+    :: atomic { /* ReportWriter._write, as often as the answer is lost */
+           FENCED(worker, token) && MAY_COME_TO(OK) ->
+           outcome = OK;
+           HOLDS(mine);
+           MUST(a_job_is_completed_once, completed_by == 0);
+           completed_by = mine;
+           charged++;
+           complete_jobs()
        }
-    :: outcome = OK; break
-    :: outcome = ERROR; break
-    :: outcome = RELEASE; break
-    od;
-    do /* ReportWriter._write, as often as the answer is lost */
+    :: atomic { FENCED(worker, token) && MAY_COME_TO(ERROR) -> outcome = ERROR; HOLDS(mine); charged++; end_charged() }
+    :: atomic { FENCED(worker, token) && MAY_COME_TO(RELEASE) -> outcome = RELEASE; HOLDS(mine); end_released() }
     :: atomic {
-           if
-           :: FENCED(worker, token) && outcome == OK ->
-               HOLDS(mine);
-               MUST(a_job_is_completed_once, completed_by == 0);
-               completed_by = mine;
-               charged++;
-               complete_jobs()
-           :: FENCED(worker, token) && outcome == ERROR -> HOLDS(mine); charged++; end_charged()
-           :: FENCED(worker, token) && outcome == RELEASE -> HOLDS(mine); end_released()
 #ifdef TAKEN_WITHOUT_ATTEMPT
-           :: !FENCED(worker, token) && outcome == OK && status == COMPLETED ->
+           !FENCED(worker, token) && MAY_COME_TO(OK) && status == COMPLETED ->
 #else
            /* completed_at_attempt: a repetition, and not stale */
-           :: !FENCED(worker, token) && outcome == OK && status == COMPLETED && attempts == token ->
+           !FENCED(worker, token) && MAY_COME_TO(OK) && status == COMPLETED && attempts == token ->
 #endif
-               MUST(a_taken_report_completed_it, completed_by == mine)
-           :: else /* answered as stale */
-           fi
+           outcome = OK;
+           MUST(a_taken_report_completed_it, completed_by == mine)
        }
-    :: break
     od;
-forgotten:
-    atomic { worker = 0; token = 0; mine = 0; outcome = 0 }
+    atomic { worker = 0; token = 0; mine = 0 }
 }
 
 /* Watchdog.turn: lapsed_attempts, and later end_attempts, which looks at the lease again. */
