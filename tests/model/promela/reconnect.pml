@@ -95,6 +95,7 @@ end:
            :: CLAIMABLE && claims < CLAIMS ->
                claims++;
                claim_jobs(identity);
+               came_late = false;
                owner[attempts] = identity;
                answer = attempts
            :: else
@@ -108,7 +109,7 @@ end:
                claims++;
                claim_jobs(late_for);
                owner[attempts] = late_for;
-               came_late[attempts] = true
+               came_late = true
            :: skip /* it is rolled back */
            fi;
            late_for = 0

@@ -59,7 +59,7 @@ mtype claim = NONE;                         /* the statement that is under way *
 byte answer;
 bool late;                                  /* one whose dispatcher does not wait for it any more */
 byte late_for, owner[CLAIMS + 1];           /* locked_by of each attempt */
-bool came_late[CLAIMS + 1];
+bool came_late;                             /* the newest claim */
 byte last_worker;                           /* of a canceled attempt: last_workers */
 
 byte claims, faults, cancels, to_forget;

@@ -202,7 +202,7 @@ active proctype Audit() {
 end:
     atomic {
         timeout ->
-        MUST(no_attempt_waits_for_its_lease, status != RUNNING || (came_late[attempts] && OWNER_IS_DEAD));
+        MUST(no_attempt_waits_for_its_lease, status != RUNNING || (came_late && OWNER_IS_DEAD));
         MUST(no_job_is_left_waiting, !CLAIMABLE || claims == CLAIMS)
     }
 }

@@ -24,6 +24,7 @@ import pytest
 from nats.js import JetStreamContext
 from nats.js.api import ConsumerConfig, ConsumerInfo, RawStreamMsg, StreamConfig
 
+from tests.support.commandline.warm import PULSE, program
 from tests.support.servers.streams import JsonLines
 from tests.support.systems.system import Body, short_directory
 from tests.support.systems.system_kit import END_S, ROOT, Whole
@@ -148,10 +149,9 @@ class BridgeProcess:
 
     def __init__(self, whole: Whole, words: Sequence[str], env: Mapping[str, str], errors: Path) -> None:
         with errors.open("wb") as sink:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "pulse.cli.main", "bridge", *words],
-                env={**whole.env, "PULSE_CONNECT_TIMEOUT_S": "0", **env}, stdin=subprocess.DEVNULL, stdout=sink,
-                stderr=sink, cwd=ROOT,
+            self.process = program(
+                PULSE, ["bridge", *words], [sys.executable, "-m", PULSE],
+                env={**whole.env, "PULSE_CONNECT_TIMEOUT_S": "0", **env}, stdout=sink, stderr=sink, cwd=ROOT,
             )  # fmt: skip
         self._errors = errors
         self._log = JsonLines[Body](errors, dict, lambda entry: entry.get("event"))

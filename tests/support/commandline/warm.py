@@ -2,8 +2,8 @@
 Programs of pulse started in a tenth of the time: by a server that has imported them already, and forks for each.
 
 Each is a process of its own, with the words, environment, folder and descriptors of its caller, and ends like
-an interpreter. One server is for ``pulse ctl``, the other for supervisors and pools of workers. Tests of what happens
-before ``main`` start them cold.
+an interpreter. One server is for ``pulse ctl``, one for bridges, the other for supervisors and pools of workers.
+Tests of what happens before ``main`` start them cold.
 """
 
 from __future__ import annotations
@@ -50,6 +50,7 @@ STARTS: Final = {  # what each of them starts first
     "pulse.worker.__main__": HANDLERS,
     PULSE: HANDLERS,
 }
+BRIDGES: Final = ("pulse.bridge.command", "pulse.bridge.nats", "pulse.bridge.outbox")
 _NUMBER: Final = struct.Struct("=q")
 _REQUEST_BYTES: Final = 100_000
 
@@ -79,7 +80,8 @@ class Running:
         self._told, told = socket.socketpair()
         nice = os.getpriority(os.PRIO_PROCESS, 0)
         request = json.dumps(Request(module, list(words), dict(env), str(cwd), nice, leads_session)).encode()
-        server = _server(os.environ.get(SOURCE), "ctl" if list(words[:1]) == ["ctl"] else "systems")
+        first = words[0] if words else ""
+        server = _server(os.environ.get(SOURCE), first if first in {"ctl", "bridge"} else "systems")
         with told:
             socket.send_fds(server, [request], [told.fileno(), *descriptors])
         self.pid = self._number()
@@ -246,6 +248,9 @@ def main(imports: str, number: int) -> None:
     """Serve until nobody can ask any more; what is forked goes on behind that."""
     if imports == "ctl":
         _import_ctl()
+    elif imports == "bridge":
+        for name in (PULSE, *BRIDGES):
+            importlib.import_module(name)
     else:
         for module, later in SYSTEMS.items():
             for name in (module, *later):
