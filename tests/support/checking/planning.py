@@ -28,6 +28,9 @@ async def refused(connection: Connection[Record], schema: str) -> Mapping[str, s
     for name, statement in STATEMENTS.items():
         try:
             async with connection.transaction():
+                if statement.sql.startswith("LOCK"):  # it has no plan
+                    await connection.execute(rendered(statement.sql, schema))
+                    continue
                 await connection.execute(f"PREPARE one AS {rendered(statement.sql, schema)}")
                 nulls = ", ".join(["NULL"] * await connection.fetchval(_ARGUMENTS))
                 await connection.execute("EXPLAIN EXECUTE one" + (f"({nulls})" if nulls else ""))
