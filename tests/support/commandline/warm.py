@@ -79,9 +79,9 @@ class Running:
         self._told, told = socket.socketpair()
         nice = os.getpriority(os.PRIO_PROCESS, 0)
         request = json.dumps(Request(module, list(words), dict(env), str(cwd), nice, leads_session)).encode()
-        server = _server(os.environ.get(SOURCE), "ctl" if list(words[:1]) == ["ctl"] else "systems")
         with told:
-            socket.send_fds(server, [request], [told.fileno(), *descriptors])
+            which = "ctl" if list(words[:1]) == ["ctl"] else "systems"
+            socket.send_fds(server_of(which), [request], [told.fileno(), *descriptors])
         self.pid = self._number()
 
     def wait(self, timeout_s: float) -> int:
@@ -219,6 +219,11 @@ def run(
         os.close(number)
     code = running.wait(max(deadline_s - time.monotonic(), 0.01))
     return code, b"".join(said[stdout]), b"".join(said[stderr])
+
+
+def server_of(imports: str) -> socket.socket:
+    """The socket of a server of this process, the one for "ctl" or "systems"."""
+    return _server(os.environ.get(SOURCE), imports)
 
 
 @functools.cache

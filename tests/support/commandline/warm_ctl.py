@@ -3,8 +3,10 @@
 The ``pulse`` that the blocks of a page call: ``pulse ctl`` in a warm process, all else as the real one.
 
 Sixty times an interpreter that imports pulse would take a quarter of a second. This one imports the standard library
-alone, and hands its words, environment and descriptors to the server of ``tests/support/commandline/warm.py``.
+alone, and hands its words, environment and descriptors to the server of ``warm.py``.
 """
+
+from __future__ import annotations
 
 import json
 import os
@@ -19,7 +21,7 @@ SERVER = "WARM_CTL_FD"  # the variable with the number of the server's socket
 def main() -> int:
     words = sys.argv[1:]
     if words[:1] != ["ctl"]:
-        os.execv(Path(sys.executable).with_name("pulse"), ["pulse", *words])
+        os.execv(Path(sys.executable).with_name("pulse"), ["pulse", *words])  # noqa: S606 - the shell knows this pid
     told, theirs = socket.socketpair()
     request = ["pulse.cli.main", words, dict(os.environ), str(Path.cwd()), os.nice(0), False]
     with socket.socket(fileno=int(os.environ[SERVER])) as server, theirs:
