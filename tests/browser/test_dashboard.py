@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 import pulse
-from tests.browser.kit import PASSWORD, PHONE, USER, WIDE, Dashboard, axe, check_looks, dashboard
+from tests.browser.kit import PASSWORD, PHONE, USER, Dashboard, axe, check_looks, dashboard
 from tests.support.systems.system_kit import Whole
 from tests.support.waiting import until
 
@@ -74,7 +74,7 @@ def says(page: Page, text: str) -> None:
 
 def test_every_page(visit: Visit, work: dict[str, str], picture: Picture) -> None:
     """Each answers in time, is clean for those who cannot see it, and fits a phone."""
-    page = visit(color_scheme="light", viewport=WIDE)
+    page = visit()
     mine = (f"/jobs/{work['failing']}", f"/jobs/{work['running']}", f"/jobs/{work['running']}/stack",
             f"/schedules/{work['schedule']}", f"/schedules/{work['schedule']}/edit",
             f"/schedules/{work['schedule']}/delete")  # fmt: skip

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import pulse
-from tests.browser.kit import WIDE, check_looks
+from tests.browser.kit import check_looks
 from tests.support.systems.system_kit import Whole
 from tests.support.waiting import until
 
@@ -36,7 +36,7 @@ def graph(client: pulse.Client) -> tuple[str, str]:
 def test_each_page(visit: Callable[..., Page], graph: tuple[str, str], picture: Callable[..., None]) -> None:
     """Clean for those who cannot see it, in light and dark; and fits a phone."""
     first, last = graph
-    page = visit(color_scheme="light", viewport=WIDE)
+    page = visit()
     for path, name in ((f"/jobs/{first}", "parent"), (f"/jobs/{last}", "child"), (f"/jobs/{last}/graph", "graph")):
         page.goto(path)
         check_looks(page, picture, f"95-{name}", path)
@@ -69,7 +69,7 @@ def test_a_signal_is_sent(visit: Callable[..., Page], client: pulse.Client, pict
     client.signal(job, "address", {"city": "Bern", "street": "a long one, " * 30}, key="order 17")
     client.signal(job, "remark", "ring twice")
     until(lambda: client.get(job).awaited_signal, "it waits")
-    page = visit(color_scheme="light", viewport=WIDE)
+    page = visit()
     page.goto(f"/jobs/{job}")
     assert "the signal “payment” without end" in page.locator(".facts").inner_text()
     check_looks(page, picture, "96-waits", f"/jobs/{job}")

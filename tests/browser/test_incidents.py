@@ -21,7 +21,6 @@ from prometheus_client.samples import Sample
 
 import pulse
 from pulse.ops.doctor.checks import CHECKS
-from tests.browser.kit import WIDE
 from tests.support.servers.postgres import Postgres
 from tests.support.systems.system_kit import SHORT_LEASE, Pool, Whole, place
 from tests.support.waiting import until
@@ -241,7 +240,7 @@ def test_all_tools_say_the_same(setting: Setting, visit: Callable[..., Page]) ->
     assert {one.labels["check"]: one.labels["severity"] for one in samples} == found
     rules = (Path(__file__).parents[2] / "deploy" / "prometheus" / "alerts.yml").read_text("utf-8")
     assert set(ALERT.findall(rules)) == {"wrong", "warning"} == set(found.values())
-    page = visit(viewport=WIDE)
+    page = visit()
     page.goto("/")
     titles = page.locator(".findings li > b").all_inner_texts()
     assert sorted(titles) == sorted(f"{severity}: {CHECKS[check].title}" for check, severity in found.items())
@@ -267,7 +266,7 @@ def test_status_and_workers(setting: Setting) -> None:
 
 @pytest.mark.parametrize("cause", CAUSES)
 def test_dashboard(setting: Setting, visit: Callable[..., Page], picture: Callable[..., None], cause: str) -> None:
-    page = visit(viewport=WIDE)
+    page = visit()
     for number, (path, words) in enumerate(CAUSES[cause].items()):
         page.goto(path.format(**setting.known))
         wait_words(page, [word for word in setting.words(words) if not word.startswith("pulse ctl ")])  # links there
