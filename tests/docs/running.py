@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
 import re
 import socket
 import sys
@@ -21,7 +20,6 @@ import pulse
 from pulse import config
 from tests.docs.shown import Known, compare, plain, with_known
 from tests.docs.terminal import Terminal
-from tests.support.commandline import warm, warm_ctl
 from tests.support.waiting import until
 
 if TYPE_CHECKING:
@@ -38,7 +36,7 @@ class Page:
 
     def __init__(self, env: Mapping[str, str], directory: Path, dsn: str) -> None:
         self._directory = directory
-        self._terminal = _terminal(env, directory)
+        self._terminal = Terminal(env, directory)
         self._socket = Path(env["PULSE_RUNTIME_DIR"]) / "pulse.sock"
         self._dsn = dsn
         self._known: Known = {port: str(_free_port()) for port in PORTS}
@@ -124,15 +122,6 @@ class Page:
             found = client.workers()
             return found if isinstance(found, list) else None
         return None
-
-
-def _terminal(env: Mapping[str, str], directory: Path) -> Terminal:
-    """One whose ``pulse`` is warm_ctl.py."""
-    programs, server = directory / ".programs", warm.server_of("ctl").fileno()
-    programs.mkdir()
-    (programs / "pulse").symlink_to(warm_ctl.__file__)
-    more = {"PATH": f"{programs}{os.pathsep}{env['PATH']}", warm_ctl.SERVER: str(server)}
-    return Terminal({**env, **more}, directory, [server])
 
 
 def _free_port() -> int:

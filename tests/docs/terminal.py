@@ -11,7 +11,7 @@ import struct
 import subprocess
 import termios
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -24,8 +24,7 @@ COLUMNS: Final = 100
 
 
 class Terminal:
-    def __init__(self, env: Mapping[str, str], directory: Path, kept: Sequence[int] = ()) -> None:
-        """*kept*: descriptors that what it runs inherits."""
+    def __init__(self, env: Mapping[str, str], directory: Path) -> None:
         self._master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
         self._tty = os.ttyname(slave)
@@ -34,7 +33,7 @@ class Terminal:
         self._log = directory / "background.log"
         self._bash = subprocess.Popen(
             ["bash", "--norc", "--noprofile"], env=dict(env), cwd=directory, stdin=subprocess.PIPE, stdout=slave,
-            stderr=slave, pass_fds=[told, *kept], text=True, start_new_session=True,
+            stderr=slave, pass_fds=[told], text=True, start_new_session=True,
         )  # fmt: skip
         self._slave = slave
 

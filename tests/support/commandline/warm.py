@@ -81,7 +81,7 @@ class Running:
         nice = os.getpriority(os.PRIO_PROCESS, 0)
         request = json.dumps(Request(module, list(words), dict(env), str(cwd), nice, leads_session)).encode()
         first = words[0] if words else ""
-        server = server_of(first if first in {"ctl", "bridge"} else "systems")
+        server = _server(os.environ.get(SOURCE), first if first in {"ctl", "bridge"} else "systems")
         with told:
             socket.send_fds(server, [request], [told.fileno(), *descriptors])
         self.pid = self._number()
@@ -221,11 +221,6 @@ def run(
         os.close(number)
     code = running.wait(max(deadline_s - time.monotonic(), 0.01))
     return code, b"".join(said[stdout]), b"".join(said[stderr])
-
-
-def server_of(imports: str) -> socket.socket:
-    """The socket of a server of this process, the one for "ctl", "bridge" or "systems"."""
-    return _server(os.environ.get(SOURCE), imports)
 
 
 @functools.cache
