@@ -37,20 +37,20 @@ def until(
     """
     began_s = time.monotonic()
     while not (seen := look()):
-        select.select([], [], [], min(_pause_s(began_s, within_s, what), longest_pause_s))
+        select.select([], [], [], _pause_s(began_s, within_s, what, longest_pause_s))
     return seen
 
 
 async def until_async(look: Callable[[], Awaitable[object] | bool], what: str, within_s: float = DEADLINE_S) -> None:
     began_s = time.monotonic()
     while not await _holds(look()):  # noqa: ASYNC110 - nobody tells what is looked at
-        await anyio.sleep(_pause_s(began_s, within_s, what))
+        await anyio.sleep(_pause_s(began_s, within_s, what, _LONGEST_PAUSE_S))
 
 
-def _pause_s(began_s: float, within_s: float, what: str) -> float:
+def _pause_s(began_s: float, within_s: float, what: str, longest_s: float) -> float:
     since_s = time.monotonic() - began_s
     assert since_s < within_s, f"not within {within_s} s: {what}"
-    return min(max(_FIRST_PAUSE_S, _PART * since_s), _LONGEST_PAUSE_S)
+    return min(max(_FIRST_PAUSE_S, _PART * since_s), longest_s)
 
 
 async def _holds(found: Awaitable[object] | bool) -> bool:
