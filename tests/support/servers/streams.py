@@ -5,14 +5,16 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import select
+import time
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
 
-from tests.support.waiting import until
 
 DEADLINE_S: Final = 10.0
+LOOK_S: Final = 0.025
 PIPE_BYTES: Final = 4096  # as small as a pipe can be
 T = TypeVar("T")
 
@@ -29,12 +31,11 @@ class Reader:
 
     def read(self, wanted: Callable[[bytes], object]) -> bytes:
         """All that has come, as soon as it is *wanted*."""
-
-        def look() -> object:
+        deadline_s = time.monotonic() + DEADLINE_S
+        while not wanted(self.text):
+            select.select([self._fd], [], [], LOOK_S)  # what is wanted may come elsewhere
+            assert time.monotonic() < deadline_s, f"not within {DEADLINE_S} s: the text"
             self.look(1 << 20)
-            return wanted(self.text)
-
-        until(look, "the text", DEADLINE_S)
         return self.text
 
 
