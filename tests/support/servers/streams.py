@@ -12,7 +12,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
 
-
 DEADLINE_S: Final = 10.0
 LOOK_S: Final = 0.025
 PIPE_BYTES: Final = 4096  # as small as a pipe can be
