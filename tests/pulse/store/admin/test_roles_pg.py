@@ -265,7 +265,8 @@ async def _lacks(session: Sql, role: str, taken: str | None) -> str | None:
     for sql in (*likely, *_CALLS, *(one for one in asked if one not in likely)):
         given = ", ".join(["NULL"] * max(map(int, re.findall(r"\$(\d+)", sql)), default=0))
         explained = f"EXPLAIN EXECUTE asked{'(' + given + ')' if given else ''}"
-        script = sql if sql in _CALLS else f"PREPARE asked AS {sql}; {explained}; DEALLOCATE asked"
+        is_planned = sql not in _CALLS and not sql.startswith("LOCK")
+        script = f"PREPARE asked AS {sql}; {explained}; DEALLOCATE asked" if is_planned else sql
         try:
             async with session.transaction():
                 await session.execute(script)
