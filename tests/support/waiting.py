@@ -33,7 +33,7 @@ def until(
     What *look* returns as soon as that is true; an AssertionError names *what* was not true in time.
 
     Args:
-        longest_pause_s: Between two looks; more where one look starts programs.
+        longest_pause_s: Between two looks; more where one look starts programs, less where others wait for it.
     """
     began_s = time.monotonic()
     while not (seen := look()):

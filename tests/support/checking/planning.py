@@ -16,6 +16,11 @@ if TYPE_CHECKING:
 _ARGUMENTS = "SELECT cardinality(parameter_types) FROM pg_prepared_statements WHERE name = 'one'"
 
 
+def has_plan(sql: str) -> bool:
+    """Whether it can be prepared and explained; a LOCK can only be carried out."""
+    return not sql.startswith("LOCK")
+
+
 async def refused(connection: Connection[Record], schema: str) -> Mapping[str, str]:
     """
     The statements that cannot be planned: name, message.
@@ -28,7 +33,7 @@ async def refused(connection: Connection[Record], schema: str) -> Mapping[str, s
     for name, statement in STATEMENTS.items():
         try:
             async with connection.transaction():
-                if statement.sql.startswith("LOCK"):  # it has no plan
+                if not has_plan(statement.sql):
                     await connection.execute(rendered(statement.sql, schema))
                     continue
                 await connection.execute(f"PREPARE one AS {rendered(statement.sql, schema)}")

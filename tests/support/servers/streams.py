@@ -5,15 +5,15 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import select
-import time
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
 
+from tests.support.waiting import until
+
 DEADLINE_S: Final = 10.0
-LOOK_S: Final = 0.025
+LOOK_S: Final = 0.025  # a pipe has room for more only after each look
 PIPE_BYTES: Final = 4096  # as small as a pipe can be
 T = TypeVar("T")
 
@@ -30,11 +30,12 @@ class Reader:
 
     def read(self, wanted: Callable[[bytes], object]) -> bytes:
         """All that has come, as soon as it is *wanted*."""
-        deadline_s = time.monotonic() + DEADLINE_S
-        while not wanted(self.text):
-            select.select([self._fd], [], [], LOOK_S)  # what is wanted may come elsewhere
-            assert time.monotonic() < deadline_s, f"not within {DEADLINE_S} s: the text"
+
+        def look() -> object:
             self.look(1 << 20)
+            return wanted(self.text)
+
+        until(look, "the text", DEADLINE_S, longest_pause_s=LOOK_S)
         return self.text
 
 

@@ -26,7 +26,7 @@ from tests.support.waiting import is_alive, until
 pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.patient, pytest.mark.rest]
 
 LOUD: Final = ("shout", "shout-plain", "shout-apart")
-LINES: Final = 300  # of each four, two long ones: more than fits into a pipe and the memory of a process
+LINES: Final = 300  # four of each, two of them long: more than fits into a pipe and the memory of a process
 QUIET: Final = 100
 LEASE: Final = {**SHORT_LEASE, "PULSE_LEASE_S": "6"}  # six heartbeats, on a machine that writes all this meanwhile
 SILENCE_S: Final = 1.5 * float(LEASE["PULSE_LEASE_S"])

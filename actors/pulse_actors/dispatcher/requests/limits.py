@@ -76,7 +76,7 @@ async def declare_limits(on: RequestContext, body: protocol.LimitsDeclare) -> An
 
 async def _declare(limits: LimitStore, name: str, policy: Mapping[str, object], by: str) -> None:
     """All processes of a pool declare the same at once: the first changes it, the others find that it has."""
-    await limits.declared(name, by)
+    await limits.declared(name, by)  # first: it waits for a session that sets the limit by SQL
     if not _has_policy(await limits.get(name), policy):
         await limits.set(name, policy)
         await limits.declared(name, by)  # there may have been none before

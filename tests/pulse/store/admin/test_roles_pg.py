@@ -19,6 +19,7 @@ from pulse.store.admin.doctor import QUESTIONS
 from pulse.store.admin.roles import KINDS, grants_sql, make_roles
 from pulse.store.statements import STATEMENTS
 from tests.support.admin.roles_kit import CALLS, FUNCTIONS, MAY, SECRET, SEQUENCES, SETS, TABLES, Place, forget
+from tests.support.checking.planning import has_plan
 from tests.support.servers.postgres import Postgres
 from tests.support.store.helpers import WORKER, Sql, forge, read
 
@@ -265,7 +266,7 @@ async def _lacks(session: Sql, role: str, taken: str | None) -> str | None:
     for sql in (*likely, *_CALLS, *(one for one in asked if one not in likely)):
         given = ", ".join(["NULL"] * max(map(int, re.findall(r"\$(\d+)", sql)), default=0))
         explained = f"EXPLAIN EXECUTE asked{'(' + given + ')' if given else ''}"
-        is_planned = sql not in _CALLS and not sql.startswith("LOCK")
+        is_planned = sql not in _CALLS and has_plan(sql)
         script = f"PREPARE asked AS {sql}; {explained}; DEALLOCATE asked" if is_planned else sql
         try:
             async with session.transaction():
