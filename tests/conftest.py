@@ -17,7 +17,7 @@ from hypothesis import Phase, settings
 
 from tests.support.whole import WHOLE
 
-pytest_plugins = ("tests.plugins.databases", "tests.plugins.leaks", "tests.plugins.systems")
+pytest_plugins = ("tests.plugins.databases", "tests.plugins.leaks", "tests.plugins.systems", "tests.plugins.turns")
 
 # A time limit for single examples would only measure how busy the machine is.
 settings.register_profile("pulse", deadline=None, max_examples=100 if WHOLE else 60, stateful_step_count=40)

@@ -1,15 +1,17 @@
-"""What the suite itself does: its lists of skips and costs, its lanes, its search for secrets, and a check of many."""
+"""What the suite itself does: its lists of skips and costs, lanes, turns, its search for secrets, and a check of many."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from tests.plugins.times import read
+from tests.plugins.turns import parse
 from tests.support.checking.every import every
 from tests.support.confidential import confidential
 
@@ -99,6 +101,38 @@ def test_lanes(tmp_path: Path) -> None:
     nice = os.nice(0)
     assert {int(value) for lane, _, value in said if lane not in {"a", "b", "c"}} == {nice}
     assert {int(value) for lane, _, value in said if lane in {"a", "b", "c"}} == {min(nice + 10, 19)}
+
+
+# Turns.
+
+WAITING = """
+import pytest
+
+def test_each_time(): pass
+
+@pytest.mark.rest
+@pytest.mark.parametrize("number", range(60))
+def test_rest(number): pass
+"""
+
+
+@pytest.mark.rest
+def test_what_is_marked_rest_runs_in_its_turn(tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text(WAITING)
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = rest")
+    outputs = [run_suite(tmp_path, "turns", "-v", PULSE_TEST_TURN=turn).stdout for turn in ("1/3", "2/3", "3/3", "")]
+    *thirds, whole = [Counter(word for word in output.split() if "::" in word) for output in outputs]
+    always = Counter(["test_it.py::test_each_time"])
+    assert len(whole) == 61
+    assert all(third > always for third in thirds)
+    assert sum(thirds, Counter()) == whole + always + always
+
+
+@pytest.mark.parametrize("text", ["0/3", "4/3", "1/0", "1", "a/b", "1/3 ", "-1/3"])
+def test_a_turn_that_is_none(text: str) -> None:
+    with pytest.raises(pytest.UsageError) as refused:
+        parse(text)
+    assert str(refused.value) == f"PULSE_TEST_TURN is {text!r}: NUMBER/PARTS expected, as 1/3, 2/3 or 3/3"
 
 
 # Costs.
