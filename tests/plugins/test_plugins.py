@@ -1,4 +1,4 @@
-"""What the suite itself does: its lists of skips and costs, lanes, turns, its search for secrets, and a check of many."""
+"""What the suite itself does: its lists of skips and costs, lanes, turns, the search for secrets, a check of many."""
 
 from __future__ import annotations
 
