@@ -407,14 +407,15 @@ async def test_strangers_while_the_database_is_away(
     async def away(_workers: object) -> None:
         raise UnavailableError("away")
 
+    monkeypatch.setattr(looking, "ASK_S", LONG_S)
     with process() as known:
         await at.row(identity_of(living.pid))
         await stranger(at, living.pid)
         silent = at.silent(known.pid)
         await at.running(silent)
-        monkeypatch.setattr(at.store, "leases_of", away)
-        await look(at, tasks)
-        monkeypatch.undo()
+        with monkeypatch.context() as patched:
+            patched.setattr(at.store, "leases_of", away)
+            await look(at, tasks)
         await look(at, tasks)
         assert at.silence._being_killed == {silent.identity}
 
