@@ -1,8 +1,9 @@
 """
 Tries several mutants, of one text or one file of tests, in one process: a fork and its databases cost more than a test.
 
-One is found when a test fails with it, and passes as soon as the change is taken back. If the test does not pass then,
-or does not end, the mutant is tried in a fork of its own (``court``), and the others of the batch go on in a new one.
+One is found when a test fails with it, and passes as soon as the change is taken back. If it does not pass then, what
+the tests of its file share may be to blame: both are tried once more with that made anew. If that is no help, or a test
+does not end, the mutant is tried in a fork of its own (``court``), and the others of the batch go on in a new one.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import contextlib
 import json
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -122,24 +123,26 @@ class Batches:
     ) -> tuple[int, str, list[str]]:
         judges, tried = self.court.judges, list[str]()
         able = [name for name in names if name not in self.court.tried[mutant.key] and self._spoils[name] < _SPOILS]
-        with contextlib.ExitStack() as stack:
-            try:
-                stack.callback(force(mutant, directory))
-                if template is not None:
-                    template.change(mutant, stack)
-                elif not mutant.is_code:
-                    look_at(mutant)
-            except (LookupError, asyncpg.PostgresError):
-                return UNFIT if template is None else _SPOILT, "", []
-            for name in judges.in_order(mutant, able, self.limit_s) if able else ():
-                if not self._passes(slot, name):
-                    break
-                tried.append(name)
-            else:
-                return SURVIVED, "", tried
-        judges.leave()
+        try:
+            with _in_force(mutant, directory, template):
+                for name in judges.in_order(mutant, able, self.limit_s) if able else ():
+                    if not self._passes(slot, name):
+                        break
+                    tried.append(name)
+                else:
+                    return SURVIVED, "", tried
+        except (LookupError, asyncpg.PostgresError):
+            return UNFIT if template is None else _SPOILT, "", []
         if not self._passes(slot, name):
-            return _SPOILT, name, tried
+            judges.leave()
+            if not self._passes(slot, name):
+                return _SPOILT, name, tried
+            judges.leave()
+            with _in_force(mutant, directory, template):
+                passes = self._passes(slot, name)
+            judges.leave()
+            if passes:  # another mutant had spoilt what was shared
+                return _SPOILT, name, tried
         judges.found(mutant, name)
         return KILLED, name, tried
 
@@ -150,6 +153,18 @@ class Batches:
         judges.leave(item)
         assert item.parent is not None
         return judges.passes(item, Following.from_parent(item.parent, name="next"))
+
+
+@contextlib.contextmanager
+def _in_force(mutant: Mutant, directory: Path, template: Template | None) -> Iterator[None]:
+    """Raises LookupError or PostgresError if it is nothing that runs."""
+    with contextlib.ExitStack() as stack:
+        stack.callback(force(mutant, directory))
+        if template is not None:
+            template.change(mutant, stack)
+        elif not mutant.is_code:
+            look_at(mutant)
+        yield
 
 
 def _is_for_a_fork(mutant: Mutant, names: Sequence[str]) -> bool:

@@ -61,6 +61,9 @@ def shared():
 
 def test_shares(shared):
     assert shared == "now"
+
+def test_uses(shared):
+    assert ago(0, 0) == "now"
 """
 SCENE: Final = """
 import json, math, sys
@@ -94,6 +97,7 @@ CASES: Final[dict[str, tuple[dict[str, str], set[str], int]]] = {
     "now past future": ({NEVER_NOW: "now", NOW: "past", PAST: "future", FUTURE: "past"}, set(), 1),
     "past": ({NEVER_NOW: "", NOW: "past", PAST: "", FUTURE: "past"}, set(), 1),
     "shares": ({NEVER_NOW: "shares", NOW: "", PAST: "", FUTURE: ""}, set(), 1),
+    "uses shares": ({NEVER_NOW: "uses", PAST: "", FUTURE: ""}, {NOW}, 2),
     "hangs past future": ({NOW: "past", PAST: "future", FUTURE: "past"}, {NEVER_NOW}, 2),
     "spoils": ({PAST: "", FUTURE: ""}, {NEVER_NOW, NOW}, 2),
 }

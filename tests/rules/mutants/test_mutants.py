@@ -366,6 +366,9 @@ class Warm:
     def expect(self, _mutants: object) -> None:
         """It has no order of its own."""
 
+    def trust(self, names: set[str]) -> None:
+        self.reached |= {name: Reached(0.1, passed=True, lines={}) for name in names}
+
     def record(self, chosen: list[SimpleNamespace], _paths: object, _until_s: float) -> dict[str, str]:
         names = {item.nodeid for item in chosen}
         self.recorded += [names] if names else []
@@ -394,9 +397,9 @@ FAR: Final = "tests/pulse/test_config_system.py::test_c"
     ({FAST}, "", [{FAST}]),
     ({OWN}, "", [{FAST}, {OWN}]),
     ({FAR}, "", [{FAST}, {OWN}, {FAR}]),
-    ({FAR}, FAR, [{FAR}]),
-    ({OWN}, FAR, [{FAR}, {FAST}, {OWN}]),
-    ({FAR}, OWN, [{OWN}, {FAST}, {OWN}, {FAR}]),
+    ({FAR}, FAR, []),
+    ({OWN}, FAR, [{FAST}, {OWN}]),
+    ({FAR}, OWN, [{FAST}, {OWN}, {FAR}]),
     ({FAR}, f"{FAR}ar", [{FAST}, {OWN}, {FAR}]),
 ])  # fmt: skip
 @pytest.mark.usefixtures("warm_is_court")
