@@ -90,6 +90,7 @@ class Trial:
         self._missing = {one.killer for one in self._known} - named
         warm.trust(named)
         self._judge_together(warm, self._known, self._tell_known, LATER_LIMIT_S)
+        self._court.forget_what_hung()
         for name in named:  # what it reaches is unknown
             warm.reached.pop(name, None)
         left = self._mutants
@@ -153,8 +154,9 @@ class Trial:
         dismissed = self._court.dismissed if self._court is not None else {}
         silent = self._silent | dismissed
         unheard = [f"{test} judges nothing: {why}" for test, why in sorted(silent.items()) if why != NO_TIME]
-        missed = {one.killer for one in self._known if one.key in unlisted} & (self._missing | dismissed.keys())
-        unheard += [f"{test} fails or skips here, and noticed what survived" for test in sorted(missed)]
+        noticed = {one.killer for one in self._known if one.key in unlisted}
+        unheard += [f"{test} noticed what survived, and is not here" for test in sorted(noticed & self._missing)]
+        unheard += [f"{test} noticed what survived, and judges nothing" for test in sorted(noticed & dismissed.keys())]
         if late := sum(why == NO_TIME for why in silent.values()):
             unheard.append(f"{late} files of tests judge nothing: {NO_TIME}")
         return "\n".join([*unheard, *self.wrong, ", ".join(told)])
