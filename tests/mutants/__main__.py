@@ -32,6 +32,7 @@ from tests.mutants.judging.warm import Judges, start
 from tests.mutants.source import ROOT, Mutant, modules, numbered, path_of, statements
 from tests.mutants.tables import killers, tabled
 from tests.mutants.trial import Trial, is_equivalent
+from tests.plugins.turns import TURN_VARIABLE
 from tests.support.servers import postgres
 from tests.support.servers.postgres import GIVEN_DSN, GIVEN_TEMPLATE, Servers
 
@@ -122,6 +123,7 @@ def main() -> int:
         known = {} if asked.fast else killers.known(one.key for one in mutants)
         until_s = begun_s + asked.seconds - ENDING_S
         trial = Trial(mutants, until_s, known, noticed_of_others(mutants), is_fast=asked.fast)
+        os.environ.pop(TURN_VARIABLE, None)
         os.environ |= {GIVEN_DSN: server.dsn, GIVEN_TEMPLATE: server.template(), "HYPOTHESIS_PROFILE": "mutants"}
         os.environ[PREPARED_IN] = stack.enter_context(server.database())
         forks = Forks(Path(directory), SIDE_BY_SIDE, server, until_s)

@@ -64,7 +64,7 @@ class Trial:
         self._others = others
         self._known = [replace(one, killer=known[one.key]) for one in mutants if one.key in known and not one.killer]
         self._ended: dict[str, tuple[int, str]] = {}
-        self._missed: dict[str, str] = {}  # those that are known, whose tests do not pass here: to these
+        self._missing: set[str] = set()  # tests that noticed a mutant, and are not here
 
     def files(self) -> list[str]:
         """The files of tests that may judge them, or the tests themselves, where each mutant names its own."""
@@ -86,12 +86,12 @@ class Trial:
             warm.found(mutant, test)
         self._court = Court(warm)
         slow = {item.nodeid for item in warm.items if is_late(item)}
-        named = {one.killer for one in self._known}
-        self._record(warm, {item.nodeid for item in warm.items if item.nodeid in named}, self._known)
-        passed = {name for name, one in warm.reached.items() if one.passed}
-        self._missed = {one.key: one.killer for one in self._known if one.killer not in passed}
+        named = {one.killer for one in self._known} & {item.nodeid for item in warm.items}
+        self._missing = {one.killer for one in self._known} - named
+        warm.trust(named)
         self._judge_together(warm, self._known, self._tell_known, LATER_LIMIT_S)
-        for name in named:  # which of the lines of others it reaches was not recorded
+        self._court.forget_what_hung()
+        for name in named:  # what it reaches is unknown
             warm.reached.pop(name, None)
         left = self._mutants
         last = self._tell_fast if self._is_fast else self._tell_first
@@ -151,10 +151,12 @@ class Trial:
             f"of these {len(survived) - len(unlisted)} cannot be seen",
             f"{len(self._mutants) - len(self._ended)} left out: there was no time, or their tests skip",
         ]
-        silent = self._silent | (self._court.dismissed if self._court is not None else {})
+        dismissed = self._court.dismissed if self._court is not None else {}
+        silent = self._silent | dismissed
         unheard = [f"{test} judges nothing: {why}" for test, why in sorted(silent.items()) if why != NO_TIME]
-        missed = {self._missed[key] for key in unlisted if key in self._missed}
-        unheard += [f"{test} fails or skips here, and noticed what survived" for test in sorted(missed)]
+        noticed = {one.killer for one in self._known if one.key in unlisted}
+        unheard += [f"{test} noticed what survived, and is not here" for test in sorted(noticed & self._missing)]
+        unheard += [f"{test} noticed what survived, and judges nothing" for test in sorted(noticed & dismissed.keys())]
         if late := sum(why == NO_TIME for why in silent.values()):
             unheard.append(f"{late} files of tests judge nothing: {NO_TIME}")
         return "\n".join([*unheard, *self.wrong, ", ".join(told)])

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.plugins.times import read
-from tests.plugins.turns import parse
+from tests.plugins.turns import turn_of
 from tests.support.checking.every import every
 from tests.support.confidential import confidential
 
@@ -126,13 +126,42 @@ def test_what_is_marked_rest_runs_in_its_turn(tmp_path: Path) -> None:
     assert len(whole) == 61
     assert all(third > always for third in thirds)
     assert sum(thirds, Counter()) == whole + always + always
+    assert f"{61 - thirds[0].total()} deselected" in outputs[0]
 
 
-@pytest.mark.parametrize("text", ["0/3", "4/3", "1/0", "1", "a/b", "1/3 ", "-1/3"])
-def test_a_turn_that_is_none(text: str) -> None:
-    with pytest.raises(pytest.UsageError) as refused:
-        parse(text)
-    assert str(refused.value) == f"PULSE_TEST_TURN is {text!r}: NUMBER/PARTS expected, as 1/3, 2/3 or 3/3"
+@pytest.mark.rest
+@pytest.mark.parametrize("turn", ["0/3", "4/3", "1/0", "1", "a/b", "1/3 ", "-1/3"])
+def test_a_turn_that_is_none(turn: str, tmp_path: Path) -> None:
+    done = run_suite(tmp_path, "turns", "-n", "2", PULSE_TEST_TURN=turn)
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR
+    expected = f"ERROR: PULSE_TEST_TURN is {turn!r}: NUMBER/PARTS expected, as 1/3, 2/3 or 3/3"
+    assert done.stderr.splitlines() == [expected, ""]
+
+
+def test_the_suite_has_turns(pytestconfig: pytest.Config) -> None:
+    """After what runs on the oldest PostgreSQL is marked ``rest``, and before markers are selected by ``-m``."""
+    last_first = pytestconfig.hook.pytest_collection_modifyitems.get_hookimpls()
+    names = [one.plugin_name for one in last_first]
+    assert names.index("tests.plugins.turns") < names.index("tests.plugins.databases")
+
+
+def test_the_turn_after_a_commit_is_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the day, if it is not known how many commits there are."""
+    made, shallow, none = (tmp_path / name for name in ("made", "shallow", "none"))
+    none.mkdir()
+    monkeypatch.setattr("time.time", lambda: 3 * 86400.0 + 5)
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path))
+    git = ["git", "-C", str(made), "-c", "user.name=A", "-c", "user.email=a@b"]
+    subprocess.run(["git", "init", "-q", str(made)], check=True)
+    found = []
+    for _ in range(4):
+        subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "one"], check=True)
+        found.append(turn_of(made, 3))
+    subprocess.run(["git", "clone", "-q", "--depth", "1", f"file://{made}", str(shallow)], check=True)
+    assert found == [(2, 3), (3, 3), (1, 3), (2, 3)]
+    assert turn_of(shallow, 3) == turn_of(none, 3) == (1, 3)
+    monkeypatch.setenv("PATH", str(none))
+    assert turn_of(made, 3) == (1, 3)
 
 
 # Costs.

@@ -1,19 +1,27 @@
 """
 A pytest plugin that divides the tests marked ``rest``: PULSE_TEST_TURN=2/3 leaves out all of them but the second third.
 
-A test belongs to the same part in every run and on every machine, and the parts of all turns together are the whole.
+As long as a test keeps its name it belongs to the same part, and the parts of all turns together are the whole.
+
+``python -m tests.plugins.turns 3`` prints a turn of three for the last commit, the next one for the next commit.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import shutil
+import subprocess
+import sys
+import time
 import zlib
+from pathlib import Path
 from typing import Final, NamedTuple
 
 import pytest
 
 TURN_VARIABLE: Final = "PULSE_TEST_TURN"
+_DAY_S: Final = 86400
 
 
 class Turn(NamedTuple):
@@ -39,12 +47,39 @@ def parse(text: str) -> Turn:
     return turn
 
 
+def turn_of(repository: Path, parts: int) -> Turn:
+    """Of the last commit; of the day, where it is not known how many there are: in a shallow clone, or without git."""
+    is_whole = _git(repository, "rev-parse", "--is-shallow-repository") == "false"
+    count = _git(repository, "rev-list", "--count", "--first-parent", "HEAD")
+    number = int(count) if is_whole and count.isdigit() else int(time.time() // _DAY_S)
+    return Turn(number % parts + 1, parts)
+
+
+def _git(repository: Path, *words: str) -> str:
+    git = shutil.which("git")
+    if git is None:
+        return ""
+    command = [git, "-c", f"safe.directory={repository.resolve()}", "-C", str(repository), *words]
+    return subprocess.run(command, capture_output=True, check=False, text=True).stdout.strip()
+
+
+_TURN: Final = pytest.StashKey[Turn]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if text := os.environ.get(TURN_VARIABLE):
+        config.stash[_TURN] = parse(text)
+
+
+@pytest.hookimpl(trylast=True)  # all of them are marked then (tests/plugins/databases.py)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """What is marked ``rest`` waits for its turn. All of them are marked by now (tests/plugins/databases.py)."""
-    text = os.environ.get(TURN_VARIABLE)
-    if not text:
-        return
-    turn = parse(text)
-    waiting = {item for item in items if item.get_closest_marker("rest") and not turn.has(item.nodeid)}
-    config.hook.pytest_deselected(items=list(waiting))
-    items[:] = [item for item in items if item not in waiting]
+    """What is marked ``rest`` waits for its turn."""
+    if turn := config.stash.get(_TURN, None):
+        waiting = {item for item in items if item.get_closest_marker("rest") and not turn.has(item.nodeid)}
+        config.hook.pytest_deselected(items=list(waiting))
+        items[:] = [item for item in items if item not in waiting]
+
+
+if __name__ == "__main__":
+    number, parts = turn_of(Path.cwd(), int(sys.argv[1]))
+    print(f"{number}/{parts}")  # noqa: T201

@@ -1,8 +1,10 @@
 """
 Tries several mutants, of one text or one file of tests, in one process: a fork and its databases cost more than a test.
 
-One is found when a test fails with it, and passes as soon as the change is taken back. If the test does not pass then,
-or does not end, the mutant is tried in a fork of its own (``court``), and the others of the batch go on in a new one.
+One is found when a test fails with it, and passes as soon as the change is taken back. What the tests of a file share
+is made without any mutant then, and stays for the next ones. If it was there before, and the test fails without the
+mutant, too, both are tried once more, each with it made anew. If the test still shows nothing, or does not end, the
+mutant is tried in a fork of its own (``court``), and the others of the batch go on in a new one.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ import contextlib
 import json
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -28,7 +30,9 @@ from tests.mutants.source import SCHEMA, Mutant
 
 _Case: TypeAlias = tuple[Mutant, list[str]]  # with the names of its tests
 _Tell: TypeAlias = Callable[[Mutant, int, str], None]
-_SPOILT: Final = 9  # beside what becomes of a fork: the test fails without the mutant, too
+# Beside what becomes of a fork:
+_SPOILT: Final = 9  # a test fails without the mutant, too; the process is left
+_LEFT: Final = 10  # its tests pass, but for those that are not run in batches any more
 _LONGEST: Final = 12  # mutants of a batch: several batches of a text run side by side
 _SPOILS: Final = 2  # mutants after which a test failed: it is not run in batches any more
 
@@ -49,6 +53,7 @@ class Batches:
     limit_s: float
     _left: list[_Case] = field(default_factory=list[_Case])
     _spoils: Counter[str] = field(default_factory=Counter[str])
+    _sound: str = ""  # in a fork: the file of tests of which all that is shared was made without a mutant
 
     def judge(self, cases: Iterable[_Case], tell: _Tell) -> list[_Case]:
         """Returns those that are to be tried in forks of their own."""
@@ -93,11 +98,11 @@ class Batches:
 
     def _told(self, mutant: Mutant, names: list[str], line: str, tell: _Tell) -> None:
         code, test, tried = json.loads(line)
-        if code == _SPOILT:
-            self._spoils[test] += 1
+        self.court.tried[mutant.key].update(tried)
+        if code in {_SPOILT, _LEFT}:
+            self._spoils[test] += bool(test)
             self._left.append((mutant, names))
             return
-        self.court.tried[mutant.key].update(tried)
         if code == KILLED:
             self.court.judges.found(mutant, test)
         tell(mutant, code, test)
@@ -121,14 +126,11 @@ class Batches:
         self, slot: int, mutant: Mutant, names: list[str], directory: Path, template: Template | None
     ) -> tuple[int, str, list[str]]:
         judges, tried = self.court.judges, list[str]()
-        able = [name for name in names if name not in self.court.tried[mutant.key] and self._spoils[name] < _SPOILS]
+        left = [name for name in names if name not in self.court.tried[mutant.key]]
+        able = [name for name in left if self._spoils[name] < _SPOILS]
         with contextlib.ExitStack() as stack:
             try:
-                stack.callback(force(mutant, directory))
-                if template is not None:
-                    template.change(mutant, stack)
-                elif not mutant.is_code:
-                    look_at(mutant)
+                stack.enter_context(_in_force(mutant, directory, template))
             except (LookupError, asyncpg.PostgresError):
                 return UNFIT if template is None else _SPOILT, "", []
             for name in judges.in_order(mutant, able, self.limit_s) if able else ():
@@ -136,10 +138,17 @@ class Batches:
                     break
                 tried.append(name)
             else:
-                return SURVIVED, "", tried
-        judges.leave()
-        if not self._passes(slot, name):
-            return _SPOILT, name, tried
+                return SURVIVED if able == left else _LEFT, "", tried
+        if not (self._sound == _file_of(name) and self._passes(slot, name)):
+            if self._sound == _file_of(name):
+                self._leave()
+                with _in_force(mutant, directory, template):
+                    if self._passes(slot, name):  # another mutant had spoilt what is shared
+                        return _SPOILT, "", tried
+            self._leave()
+            if not self._passes(slot, name):
+                return _SPOILT, name, tried
+            self._sound = _file_of(name)
         judges.found(mutant, name)
         return KILLED, name, tried
 
@@ -147,9 +156,31 @@ class Batches:
         judges = self.court.judges
         item = judges.item(name)
         judges.forks.get_on(slot, judges.limit_s(name), judges.items.index(item))
+        if self._sound != _file_of(name):
+            self._sound = ""
         judges.leave(item)
         assert item.parent is not None
         return judges.passes(item, Following.from_parent(item.parent, name="next"))
+
+    def _leave(self) -> None:
+        self._sound = ""
+        self.court.judges.leave()
+
+
+def _file_of(test: str) -> str:
+    return test.partition("::")[0]
+
+
+@contextlib.contextmanager
+def _in_force(mutant: Mutant, directory: Path, template: Template | None) -> Iterator[None]:
+    """Enters with LookupError or PostgresError if it is nothing that runs."""
+    with contextlib.ExitStack() as stack:
+        stack.callback(force(mutant, directory))
+        if template is not None:
+            template.change(mutant, stack)
+        elif not mutant.is_code:
+            look_at(mutant)
+        yield
 
 
 def _is_for_a_fork(mutant: Mutant, names: Sequence[str]) -> bool:

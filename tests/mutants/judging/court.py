@@ -39,6 +39,7 @@ class Court:
     tried: defaultdict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     dismissed: dict[str, str] = field(default_factory=dict[str, str])
     _is_sound: dict[_Key, bool] = field(default_factory=dict[_Key, bool])
+    _hung: list[_Key] = field(default_factory=list[_Key])  # those that did not end when nothing was changed
     _asking: defaultdict[_Key, list[Callable[[], None]]] = field(default_factory=lambda: defaultdict(list))
 
     def judge(
@@ -68,6 +69,13 @@ class Court:
         """Whether *test* passes with a change of the same text that changes nothing; None: it was not tried."""
         return self._is_sound.get(_key(mutant, test))
 
+    def forget_what_hung(self) -> None:
+        """Tests that did not end judge again: nobody knew what they take."""
+        for key in self._hung:
+            self._is_sound.pop(key, None)
+            self.dismissed.pop(key[1], None)
+        self._hung.clear()
+
     def examine(self, mutant: Mutant, test: str, then: Callable[[], None]) -> None:
         """Find that out, and call *then*."""
         key = _key(mutant, test)
@@ -80,6 +88,8 @@ class Court:
             if code == LEFT_OUT:
                 return
             self._is_sound[key] = code in {SURVIVED, UNFIT}
+            if code == HUNG:
+                self._hung.append(key)
             if not self._is_sound[key]:
                 self.dismissed[test] = f"it {_verb(code)} although nothing is changed in {mutant.where}"
             for one in self._asking.pop(key):

@@ -61,6 +61,25 @@ def shared():
 
 def test_shares(shared):
     assert shared == "now"
+
+@pytest.fixture(scope="module")
+def kept():
+    return []
+
+def test_gathers(kept):
+    kept.append(ago(0, 60))
+    assert {*kept} == {"60 s ago"}
+
+def test_adds(kept):
+    kept.append(ago(60, 0))
+    assert kept[-1] == "in 60 s"
+
+def test_keeps(kept):
+    assert {*kept} <= {"in 60 s"}
+
+def test_fails_at_first(kept):
+    kept.append("here")
+    assert len(kept) > 1
 """
 SCENE: Final = """
 import json, math, sys
@@ -94,8 +113,12 @@ CASES: Final[dict[str, tuple[dict[str, str], set[str], int]]] = {
     "now past future": ({NEVER_NOW: "now", NOW: "past", PAST: "future", FUTURE: "past"}, set(), 1),
     "past": ({NEVER_NOW: "", NOW: "past", PAST: "", FUTURE: "past"}, set(), 1),
     "shares": ({NEVER_NOW: "shares", NOW: "", PAST: "", FUTURE: ""}, set(), 1),
+    "gathers": ({NEVER_NOW: "", NOW: "gathers", PAST: "", FUTURE: "gathers"}, set(), 1),
+    "adds keeps": ({NEVER_NOW: "", NOW: "adds", PAST: "adds"}, {FUTURE}, 1),
+    "fails_at_first": ({}, {NEVER_NOW, NOW, PAST, FUTURE}, 2),
     "hangs past future": ({NOW: "past", PAST: "future", FUTURE: "past"}, {NEVER_NOW}, 2),
-    "spoils": ({PAST: "", FUTURE: ""}, {NEVER_NOW, NOW}, 2),
+    "spoils": ({}, {NEVER_NOW, NOW, PAST, FUTURE}, 2),
+    "spoils now": ({NEVER_NOW: "now"}, {NOW, PAST, FUTURE}, 3),
 }
 
 
@@ -114,7 +137,7 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 @pytest.mark.rest
 @pytest.mark.parametrize("case", CASES)
 def test_what_a_batch_finds(case: str, said: dict[str, Any]) -> None:
-    """A test that fails after the change is taken back finds nothing; twice, and it is not run any more."""
+    """A test that fails without the change, too, finds nothing, and the second time it is left to judge alone."""
     ends, left, processes = CASES[case]
     assert said[case][0] == {name: [KILLED if test else SURVIVED, test] for name, test in ends.items()}
     assert {*said[case][1]} == left

@@ -9,11 +9,13 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any, Final
+from types import SimpleNamespace
+from typing import Any, Final, cast
 
 import pytest
 
 from tests.mutants.judging.forks import HUNG, KILLED, LEFT_OUT, SURVIVED, Forks
+from tests.mutants.judging.warm import Judges
 from tests.mutants.source import ROOT
 from tests.support.waiting import DEADLINE_S
 
@@ -78,7 +80,10 @@ def work(judges):
         names = [f"test_scene.py::test_{name}" for name in line.split()]
         found = []
         held.judge([(mutant, names)], lambda _, end, test: found.append((end, test)), math.inf, 10.0)
-        print("said:", json.dumps([silent, [*judges.reached], found, held.dismissed]))
+        result = [silent, [*judges.reached], found, dict(held.dismissed)]
+        held.forget_what_hung()
+        result += [[*held.dismissed], [name for name in names if held.is_sound(mutant, name) is False]]
+        print("said:", json.dumps(result))
         Path("once").unlink(missing_ok=True)
 
 warm.start(warm.Judges(work, Forks(Path.cwd(), 1, None), ""), ["test_scene.py"])
@@ -111,7 +116,7 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 @pytest.mark.parametrize("case", CASES)
 def test_what_finds_a_mutant(case: str, said: dict[str, Any]) -> None:
     end, by, dismissed = CASES[case]
-    _, _, found, reasons = said[case]
+    _, _, found, reasons, *_ = said[case]
     assert found == [[end, f"test_scene.py::test_{by}" if by else ""]]
     assert reasons.keys() == {f"test_scene.py::test_{name}" for name in dismissed}
     for name, reason in dismissed.items():
@@ -121,12 +126,32 @@ def test_what_finds_a_mutant(case: str, said: dict[str, Any]) -> None:
 @pytest.mark.rest
 def test_what_judges_nothing_is_named(said: dict[str, Any]) -> None:
     """Tests that fail, or do not end, while they are recorded; the next of the same file judge."""
-    silent, reached, _, _ = said["notices"]
+    silent, reached, *_ = said["notices"]
     assert {name.partition("::test_")[2]: why for name, why in silent.items()} == {
         "fails": "ValueError: a fault of its own",
         "never_ends": "it does not end",
     }
     assert "test_scene.py::test_passes" in reached
+
+
+@pytest.mark.rest
+@pytest.mark.parametrize(("case", "left"), [
+    ("hangs_with_any_change notices", []), ("notices_any_change", ["test_scene.py::test_notices_any_change"]),
+])  # fmt: skip
+def test_what_did_not_end_may_judge_again(case: str, left: list[str], said: dict[str, Any]) -> None:
+    *_, dismissed, unsound = said[case]
+    assert (dismissed, unsound) == (left, left)
+
+
+def test_what_is_trusted_has_a_time(tmp_path: Path) -> None:
+    """Which depends on whether it starts processes, or is marked ``rest``."""
+    made = Judges(lambda _: None, Forks(tmp_path, 1, None), "")
+    plain = SimpleNamespace(nodeid="tests/pulse/test_job.py::test_one", get_closest_marker=lambda _: None)
+    slow = SimpleNamespace(nodeid="tests/pulse/test_job.py::test_two", get_closest_marker={"rest": "rest"}.get)
+    starting = SimpleNamespace(nodeid="tests/pulse/test_job_system.py::test_one", get_closest_marker=lambda _: None)
+    made._by_name |= {one.nodeid: cast("pytest.Item", one) for one in (plain, slow, starting)}
+    made.trust(made._by_name)
+    assert [made.limit_s(name) for name in made._by_name] == [11.0, 56.0, 80.0]
 
 
 def test_a_time_is_a_bound(tmp_path: Path) -> None:
