@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import struct
+import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
@@ -13,7 +14,7 @@ import asyncpg
 import msgspec
 from asyncpg.pgproto.pgproto import UUID
 
-from pulse.errors import BadRequestError, UnavailableError
+from pulse.errors import BadRequestError
 from pulse.job import Status
 from pulse.store.failures import Meaning, meaning_of
 from pulse.store.reading.damaged_jobs import legible_history, legible_job
@@ -223,15 +224,15 @@ class JobReader:
     async def counts(self) -> tuple[dict[str, int], bool]:
         """Jobs per status, and whether that is exact; within a bounded time, however many there are."""
         counts = dict.fromkeys(STATUSES, 0)
-        try:
-            async with self._pool.connection(deadline_s=COUNT_S) as connection:
-                found = await connection.fetch(STATEMENTS["count_jobs"].sql, EXACT_ROWS + 1)
+        until_s = time.monotonic() + COUNT_S
+        async with self._pool.connection(deadline_s=1.5 * COUNT_S) as connection:
+            try:
+                found = await connection.fetch(STATEMENTS["count_jobs"].sql, EXACT_ROWS + 1, timeout=_left(until_s))
                 exact = sum(row["count"] for row in found) <= EXACT_ROWS
                 if not exact:
-                    found = await connection.fetch(STATEMENTS["estimate_jobs"].sql)
-        except UnavailableError:  # too many jobs wait, or the database is away: then the next statement fails, too
-            exact = False
-            async with self._pool.connection(deadline_s=COUNT_S / 2) as connection:
+                    found = await connection.fetch(STATEMENTS["estimate_jobs"].sql, timeout=_left(until_s))
+            except TimeoutError:  # too many jobs wait; the statement is canceled, and the connection stays
+                exact = False
                 found = await connection.fetch(STATEMENTS["guess_jobs"].sql)
         counts.update((row["status"], row["count"]) for row in found)
         return counts, exact
@@ -248,6 +249,10 @@ class JobReader:
         target = self._pool.target
         version = row["server_version"] if row else None
         return {"ok": True, "dsn": target.shown, "schema": target.schema, "server_version": version}
+
+
+def _left(until_s: float) -> float:
+    return max(until_s - time.monotonic(), 0.0)
 
 
 async def _legible(connection: Connection[Record], identity: UUID) -> Row | None:

@@ -120,9 +120,16 @@ async def test_counts_that_take_too_long(store: Store, connection: Sql, monkeypa
     await connection.execute("ANALYZE pulse.jobs")
     slow = dataclasses.replace(STATEMENTS["count_jobs"], sql="SELECT 'PENDING' AS status, $1::int FROM pg_sleep(60)")
     monkeypatch.setattr(reads, "STATEMENTS", {**STATEMENTS, "count_jobs": slow})
+    before = await _session(store)
     counted, exact = await store.reads.counts()
     assert not exact
     assert counted == {**dict.fromkeys(STATUSES, 0), "PENDING": 10, "COMPLETED": 30}
+    assert await _session(store) == before, "to open another one may take longer than there is time"
+
+
+async def _session(store: Store) -> int:
+    async with store.query.connection() as connection:
+        return connection.get_server_pid()
 
 
 async def test_the_database(store: Store, connection: Sql) -> None:
