@@ -26,6 +26,8 @@ START_S: Final = 6.0  # for what a fork does before it says itself how long it t
 _PR_SET_PDEATHSIG: Final = 1
 _SLOT: Final = struct.Struct("di")  # until when it must have got on; the test that it is at
 _LOOK_S: Final = 0.2
+_WAITING: Final = 3  # so many times as many may wait as work
+_IDLE: Final = 0.6  # of the processors' time
 
 Run: TypeAlias = Callable[[int], int]
 Ended: TypeAlias = Callable[[int, int, int], None]
@@ -40,13 +42,33 @@ class Fork:
 
 
 @dataclass(slots=True, eq=False)
+class Processors:
+    """Whether those of this machine have nothing to do."""
+
+    read: Callable[[], str] = Path("/proc/stat").read_text
+    _since_s: float = field(default_factory=time.monotonic)
+    _before: tuple[int, int] = (0, 0)
+
+    def idle_for_a_while(self) -> bool:
+        """Most of the time since this was asked the last time; False if that was just now."""
+        now_s = time.monotonic()
+        if now_s - self._since_s < _LOOK_S:
+            return False
+        user, nice, system, idle, waiting, *others = map(int, self.read().partition("\n")[0].split()[1:])
+        now = idle + waiting, user + nice + system + idle + waiting + sum(others[:3])
+        idled, passed = (after - before for before, after in zip(self._before, now, strict=True))
+        self._since_s, self._before = now_s, now
+        return passed > 0 and idled / passed > _IDLE
+
+
+@dataclass(slots=True, eq=False)
 class Forks:
     """
     Runs functions in forks of this process.
 
     Args:
         directory: For files: ``output-SLOT`` has what the last fork of a slot has printed.
-        side_by_side: How many work at once.
+        side_by_side: How many work at once; more while the machine idles, for then these wait.
         server: Where their databases are made, and dropped when they end; None: they make none.
         until_s: When all end (time.monotonic): what runs is killed, what waits does not begin.
     """
@@ -58,6 +80,7 @@ class Forks:
     _running: list[Fork] = field(default_factory=list[Fork])
     _waiting: deque[tuple[Run, Ended]] = field(default_factory=deque[tuple[Run, Ended]])
     _board: mmap.mmap = field(default_factory=lambda: mmap.mmap(-1, 4096))
+    _processors: Processors = field(default_factory=Processors)
 
     def put_off(self, run: Run, ended: Ended) -> None:
         """
@@ -91,7 +114,7 @@ class Forks:
 
     def _step(self) -> None:
         """Begin what waits first, or wait until one ends."""
-        if not self._waiting or len(self._running) >= self.side_by_side:
+        if not self._waiting or not self._has_room():
             self._wait()
         elif time.monotonic() < self.until_s:
             self._begin(*self._waiting.popleft())
@@ -99,8 +122,12 @@ class Forks:
             _, ended = self._waiting.popleft()
             ended(LEFT_OUT, -1, -1)
 
+    def _has_room(self) -> bool:
+        left = self.side_by_side - len(self._running)
+        return left > 0 or (left > -_WAITING * self.side_by_side and self._processors.idle_for_a_while())
+
     def _begin(self, run: Run, ended: Ended) -> None:
-        slot = min(set(range(self.side_by_side)) - {one.slot for one in self._running})
+        slot = min(set(range(len(self._running) + 1)) - {one.slot for one in self._running})
         self.get_on(slot, START_S)
         sys.stdout.flush()
         pid = os.fork()

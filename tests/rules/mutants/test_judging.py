@@ -14,7 +14,7 @@ from typing import Any, Final, cast
 
 import pytest
 
-from tests.mutants.judging.forks import HUNG, KILLED, LEFT_OUT, SURVIVED, Forks
+from tests.mutants.judging.forks import HUNG, KILLED, LEFT_OUT, SURVIVED, Forks, Processors
 from tests.mutants.judging.warm import Judges
 from tests.mutants.source import ROOT
 from tests.support.waiting import DEADLINE_S
@@ -164,6 +164,29 @@ def test_a_time_is_a_bound(tmp_path: Path) -> None:
     forks.drain()
     assert ends == [LEFT_OUT] * 3
     assert time.monotonic() - begun_s < min(DEADLINE_S, 5.0)
+
+
+@pytest.mark.parametrize(("is_idle", "slots"), [(True, [-1, 0, 1, 2, 3]), (False, [-1, -1, -1, -1, 0])])
+def test_more_are_begun_while_the_machine_idles(tmp_path: Path, slots: list[int], *, is_idle: bool) -> None:
+    forks = Forks(tmp_path, 1, None, time.monotonic() + 0.3)
+    forks._processors = cast("Processors", SimpleNamespace(idle_for_a_while=lambda: is_idle))
+    ends: list[int] = []
+    for _ in range(5):
+        forks.put_off(_never_ends, lambda _code, _number, slot: ends.append(slot))
+    forks.drain()
+    assert sorted(ends) == slots
+
+
+def test_a_machine_idles_if_most_of_its_time_is_idle() -> None:
+    """Also while it waits for its disk; of a moment nothing is known."""
+    times = iter(["100 0 100 1000 0 0 0 0", "110 10 110 1050 19 1 0 0", "110 10 110 1080 48 1 20 21", ""])
+    processors = Processors(lambda: f"cpu  {next(times)} 7 7\ncpu0 1 1 1 1 1 1 1 1\n")
+    found = []
+    for _ in range(3):
+        processors._since_s -= 1.0
+        found.append(processors.idle_for_a_while())
+    assert found[1:] == [True, False]
+    assert not processors.idle_for_a_while(), "it is asked again at once, and does not look"
 
 
 def _never_ends(_slot: int) -> int:
