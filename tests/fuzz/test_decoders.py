@@ -177,6 +177,7 @@ def hardest() -> Iterator[tuple[str, bytes]]:
         yield f"{kind} {key}", framed(b"\x93" + msgpack.packb(kind) + b"\x01" + body)
 
 
+@pytest.mark.rest
 def test_memory_and_time_for_each_byte() -> None:
     """The most expensive frames of each kind need few bytes for each of their own, and little time."""
     for what, data in hardest():

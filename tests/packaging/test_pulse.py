@@ -40,6 +40,7 @@ def test_declaring_handlers_is_light() -> None:
     assert (done.stdout.split(), done.stderr) == ([], "")
 
 
+@pytest.mark.rest
 def test_every_module_can_be_imported() -> None:
     """With warnings as errors: what a newer Python deprecates is seen by its first user."""
     code = (

@@ -258,6 +258,7 @@ def test_a_log_that_nobody_reads_any_more_stops_nothing() -> None:
         assert rig.wait_exit() == 0
 
 
+@pytest.mark.rest
 def test_a_failure_that_nobody_reads_keeps_its_exit_code() -> None:
     with supervisor(four(pause=["--crash", "refuse"]), pipes_log=True) as rig:
         assert rig.process.stderr is not None

@@ -90,6 +90,7 @@ async def test_jobs_run_in_the_transaction_that_submitted_them(kind: str, dsn: s
     assert await connection.fetchval("SELECT count(*) FROM pulse.jobs") == 0
 
 
+@pytest.mark.rest
 def test_the_first_is_the_most_urgent_and_what_they_submit_runs_too(dsn: str) -> None:
     factory: Any = dict_row  # as a suite may have it
     with psycopg.connect(dsn, row_factory=factory) as connection:

@@ -152,6 +152,7 @@ def _plain(claims: list[Claim]) -> list[tuple[object, ...]]:
     return sorted((one.id, one.attempt, one.worker, one.topic, one.group_key, one.priority) for one in claims)
 
 
+@pytest.mark.rest
 async def test_claims_under_limits(store: Store, connection: Connection[Record]) -> None:
     verdicts: set[str] = set()
     for seed in range(8):

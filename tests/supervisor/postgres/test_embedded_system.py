@@ -51,7 +51,12 @@ def state(new: Path, request: pytest.FixtureRequest) -> Path:
     return new
 
 
-@pytest.fixture(params=FOUND if WHOLE else FOUND[:1], ids=str)
+def _name(binaries: Path) -> str:
+    """Of an installation, the same wherever this repository is."""
+    return "wheel" if "site-packages" in binaries.parts else "-".join(binaries.parts[-2:])
+
+
+@pytest.fixture(params=FOUND if WHOLE else FOUND[:1], ids=_name)
 def binaries(request: pytest.FixtureRequest) -> Path:
     """The PostgreSQL that is taken first; where all is tested, each one of this machine in turn."""
     chosen: Path = request.param

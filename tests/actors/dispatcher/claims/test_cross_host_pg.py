@@ -291,6 +291,7 @@ async def queue(database: str) -> AsyncIterator[NotifyQueue]:
     await made.close()
 
 
+@pytest.mark.rest
 async def test_all_that_tells_goes_on(database: str, sql: Sql, queue: NotifyQueue) -> None:
     """Submits, schedules, topics and the gate commit at a full queue, where a plain NOTIFY cannot."""
     await queue.fill()

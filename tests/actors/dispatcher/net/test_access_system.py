@@ -142,6 +142,7 @@ def test_one_account_keeps_nobody_out(system: System) -> None:
     until(lambda: _comes_in(path, ACCOUNTS["viewer"]), "there is room again")
 
 
+@pytest.mark.rest
 def test_who_is_anywhere_keeps_nobody_out(system: System) -> None:
     def tcp(source: str) -> socket.socket:
         return socket.create_connection(("127.0.0.1", system.tcp_port), DEADLINE_S, (source, 0))

@@ -220,6 +220,7 @@ async def test_jobs_that_nobody_runs(patient: Patient) -> None:
     assert {away["leases"].state, away["hosts"].state, lapsed["leases"].state} == {State.WRONG}
 
 
+@pytest.mark.rest
 async def test_topics(patient: Patient) -> None:
     """A due job of a topic without workers is wrong, unless it is paused; elsewhere they may be served."""
     await patient.sql.execute(

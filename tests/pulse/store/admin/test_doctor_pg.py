@@ -54,6 +54,7 @@ async def submitted(
     return job
 
 
+@pytest.mark.rest
 async def test_connections_are_counted(patient: Patient, empty: str) -> None:
     """Those of all clients, of the role, and of the database; a normal role lacks those reserved for superusers."""
     await patient.session()

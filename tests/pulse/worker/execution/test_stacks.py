@@ -266,6 +266,7 @@ async def test_to_be_asked_harms_nobody(monkeypatch: pytest.MonkeyPatch) -> None
         os.close(pidfd)
 
 
+@pytest.mark.rest
 async def test_many_threads_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     """The main one's is kept: in a process of one job, it runs a plain handler."""
     give_time(monkeypatch)
