@@ -113,6 +113,11 @@ def test_each_time(): pass
 @pytest.mark.rest
 @pytest.mark.parametrize("number", range(60))
 def test_rest(number): pass
+
+@pytest.mark.rest
+class TestTogether:
+    @pytest.mark.parametrize("number", range(9))
+    def test_it(self, number): pass
 """
 
 
@@ -123,10 +128,11 @@ def test_what_is_marked_rest_runs_in_its_turn(tmp_path: Path) -> None:
     outputs = [run_suite(tmp_path, "turns", "-v", PULSE_TEST_TURN=turn).stdout for turn in ("1/3", "2/3", "3/3", "")]
     *thirds, whole = [Counter(word for word in output.split() if "::" in word) for output in outputs]
     always = Counter(["test_it.py::test_each_time"])
-    assert len(whole) == 61
+    assert len(whole) == 70
     assert all(third > always for third in thirds)
     assert sum(thirds, Counter()) == whole + always + always
-    assert f"{61 - thirds[0].total()} deselected" in outputs[0]
+    assert sorted(sum("TestTogether" in name for name in third) for third in thirds) == [0, 0, 9]
+    assert f"{70 - thirds[0].total()} deselected" in outputs[0]
 
 
 @pytest.mark.rest
@@ -134,7 +140,7 @@ def test_what_is_marked_rest_runs_in_its_turn(tmp_path: Path) -> None:
 def test_a_turn_that_is_none(turn: str, tmp_path: Path) -> None:
     done = run_suite(tmp_path, "turns", "-n", "2", PULSE_TEST_TURN=turn)
     assert done.returncode == pytest.ExitCode.USAGE_ERROR
-    expected = f"ERROR: PULSE_TEST_TURN is {turn!r}: NUMBER/PARTS expected, as 1/3, 2/3 or 3/3"
+    expected = f"ERROR: PULSE_TEST_TURN is {turn!r}: NUMBER/PARTS expected, as 1/4 or 4/4"
     assert done.stderr.splitlines() == [expected, ""]
 
 

@@ -1,9 +1,10 @@
 """
-A pytest plugin that divides the tests marked ``rest``: PULSE_TEST_TURN=2/3 leaves out all of them but the second third.
+A pytest plugin that divides the tests marked ``rest``: PULSE_TEST_TURN=2/4 leaves out all of them but the second quarter.
 
-As long as a test keeps its name it belongs to the same part, and the parts of all turns together are the whole.
+As long as a test keeps its name it belongs to the same part, and the parts of all turns together are the whole. Tests of
+a class stay together: some go on with what the one before has left.
 
-``python -m tests.plugins.turns 3`` prints a turn of three for the last commit, the next one for the next commit.
+``python -m tests.plugins.turns 4`` prints a turn of four for the last commit, the next one for the next commit.
 """
 
 from __future__ import annotations
@@ -30,8 +31,9 @@ class Turn(NamedTuple):
     number: int
     parts: int
 
-    def has(self, nodeid: str) -> bool:
-        return zlib.crc32(nodeid.encode()) % self.parts == self.number - 1
+    def has(self, item: pytest.Item) -> bool:
+        together = item.getparent(pytest.Class) or item
+        return zlib.crc32(together.nodeid.encode()) % self.parts == self.number - 1
 
 
 def parse(text: str) -> Turn:
@@ -43,7 +45,7 @@ def parse(text: str) -> Turn:
     found = re.fullmatch(r"([1-9]\d*)/([1-9]\d*)", text)
     turn = Turn(int(found[1]), int(found[2])) if found else None
     if turn is None or turn.number > turn.parts:
-        raise pytest.UsageError(f"{TURN_VARIABLE} is {text!r}: NUMBER/PARTS expected, as 1/3, 2/3 or 3/3")
+        raise pytest.UsageError(f"{TURN_VARIABLE} is {text!r}: NUMBER/PARTS expected, as 1/4 or 4/4")
     return turn
 
 
@@ -75,7 +77,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """What is marked ``rest`` waits for its turn."""
     if turn := config.stash.get(_TURN, None):
-        waiting = {item for item in items if item.get_closest_marker("rest") and not turn.has(item.nodeid)}
+        waiting = {item for item in items if item.get_closest_marker("rest") and not turn.has(item)}
         config.hook.pytest_deselected(items=list(waiting))
         items[:] = [item for item in items if item not in waiting]
 
