@@ -86,8 +86,8 @@ class Trial:
             warm.found(mutant, test)
         self._court = Court(warm)
         slow = {item.nodeid for item in warm.items if is_late(item)}
-        named = {one.killer for one in self._known} & {item.nodeid for item in warm.items}
-        self._missing = {one.killer for one in self._known} - named
+        noticed, here = {one.killer for one in self._known}, {item.nodeid for item in warm.items}
+        named, self._missing = noticed & here, noticed - here
         warm.trust(named)
         self._judge_together(warm, self._known, self._tell_known, LATER_LIMIT_S)
         self._court.forget_what_hung()

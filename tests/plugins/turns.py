@@ -37,6 +37,9 @@ class Turn(NamedTuple):
         return zlib.crc32(together.nodeid.encode(), _START) % self.parts == self.number - 1
 
 
+_TURN: Final = pytest.StashKey[Turn]()
+
+
 def parse(text: str) -> Turn:
     """
     What PULSE_TEST_TURN says.
@@ -64,9 +67,6 @@ def _git(repository: Path, *words: str) -> str:
         return ""
     command = [git, "-c", f"safe.directory={repository.resolve()}", "-C", str(repository), *words]
     return subprocess.run(command, capture_output=True, check=False, text=True).stdout.strip()
-
-
-_TURN: Final = pytest.StashKey[Turn]()
 
 
 def pytest_configure(config: pytest.Config) -> None:

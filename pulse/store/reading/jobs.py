@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 import struct
-import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
@@ -224,13 +224,14 @@ class JobReader:
     async def counts(self) -> tuple[dict[str, int], bool]:
         """Jobs per status, and whether that is exact; within a bounded time, however many there are."""
         counts = dict.fromkeys(STATUSES, 0)
-        until_s = time.monotonic() + COUNT_S
+        until_s = asyncio.get_running_loop().time() + COUNT_S
         async with self._pool.connection(deadline_s=1.5 * COUNT_S) as connection:
             try:
-                found = await connection.fetch(STATEMENTS["count_jobs"].sql, EXACT_ROWS + 1, timeout=_left(until_s))
-                exact = sum(row["count"] for row in found) <= EXACT_ROWS
-                if not exact:
-                    found = await connection.fetch(STATEMENTS["estimate_jobs"].sql, timeout=_left(until_s))
+                async with asyncio.timeout_at(until_s):
+                    found = await connection.fetch(STATEMENTS["count_jobs"].sql, EXACT_ROWS + 1)
+                    exact = sum(row["count"] for row in found) <= EXACT_ROWS
+                    if not exact:
+                        found = await connection.fetch(STATEMENTS["estimate_jobs"].sql)
             except TimeoutError:  # too many jobs wait; the statement is canceled, and the connection stays
                 exact = False
                 found = await connection.fetch(STATEMENTS["guess_jobs"].sql)
@@ -249,10 +250,6 @@ class JobReader:
         target = self._pool.target
         version = row["server_version"] if row else None
         return {"ok": True, "dsn": target.shown, "schema": target.schema, "server_version": version}
-
-
-def _left(until_s: float) -> float:
-    return max(until_s - time.monotonic(), 0.0)
 
 
 async def _legible(connection: Connection[Record], identity: UUID) -> Row | None:

@@ -15,6 +15,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -98,7 +99,8 @@ class Batches:
 
     def _told(self, mutant: Mutant, names: list[str], line: str, tell: _Tell) -> None:
         code, test, tried = json.loads(line)
-        self.court.tried[mutant.key].update(tried)
+        if code != _SPOILT:
+            self.court.tried[mutant.key].update(tried)
         if code in {_SPOILT, _LEFT}:
             self._spoils[test] += bool(test)
             self._left.append((mutant, names))
@@ -128,9 +130,10 @@ class Batches:
         judges, tried = self.court.judges, list[str]()
         left = [name for name in names if name not in self.court.tried[mutant.key]]
         able = [name for name in left if self._spoils[name] < _SPOILS]
+        in_force = partial(_in_force, mutant, directory, template)
         with contextlib.ExitStack() as stack:
             try:
-                stack.enter_context(_in_force(mutant, directory, template))
+                stack.enter_context(in_force())
             except (LookupError, asyncpg.PostgresError):
                 return UNFIT if template is None else _SPOILT, "", []
             for name in judges.in_order(mutant, able, self.limit_s) if able else ():
@@ -139,18 +142,27 @@ class Batches:
                 tried.append(name)
             else:
                 return SURVIVED if able == left else _LEFT, "", tried
-        if not (self._sound == _file_of(name) and self._passes(slot, name)):
-            if self._sound == _file_of(name):
-                self._leave()
-                with _in_force(mutant, directory, template):
-                    if self._passes(slot, name):  # another mutant had spoilt what is shared
-                        return _SPOILT, "", tried
+        code, test = self._of_failed(slot, name, in_force)
+        if code == KILLED:
+            judges.found(mutant, name)
+        return code, test, tried
+
+    def _of_failed(
+        self, slot: int, name: str, in_force: Callable[[], contextlib.AbstractContextManager[None]]
+    ) -> tuple[int, str]:
+        """What becomes of a mutant with which the test *name* failed, and which is taken back; and by which test."""
+        if self._sound == _file_of(name):
+            if self._passes(slot, name):
+                return KILLED, name
             self._leave()
-            if not self._passes(slot, name):
-                return _SPOILT, name, tried
-            self._sound = _file_of(name)
-        judges.found(mutant, name)
-        return KILLED, name, tried
+            with in_force():
+                if self._passes(slot, name):  # another mutant had spoilt what is shared
+                    return _SPOILT, ""
+        self._leave()
+        if not self._passes(slot, name):
+            return _SPOILT, name
+        self._sound = _file_of(name)
+        return KILLED, name
 
     def _passes(self, slot: int, name: str) -> bool:
         judges = self.court.judges

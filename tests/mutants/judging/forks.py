@@ -18,6 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, TypeAlias
 
+import psutil
+
 from tests.mutants.judging import leftovers
 from tests.support.servers.postgres import Postgres
 
@@ -27,7 +29,7 @@ _PR_SET_PDEATHSIG: Final = 1
 _SLOT: Final = struct.Struct("di")  # until when it must have got on; the test that it is at
 _LOOK_S: Final = 0.2
 _WAITING: Final = 3  # so many times as many may wait as work
-_IDLE: Final = 0.6  # of the processors' time
+_IDLE_PERCENT: Final = 60.0  # of the processors' time
 
 Run: TypeAlias = Callable[[int], int]
 Ended: TypeAlias = Callable[[int, int, int], None]
@@ -45,20 +47,15 @@ class Fork:
 class Processors:
     """Whether those of this machine have nothing to do."""
 
-    read: Callable[[], str] = Path("/proc/stat").read_text
     _since_s: float = field(default_factory=time.monotonic)
-    _before: tuple[int, int] = (0, 0)
 
     def idle_for_a_while(self) -> bool:
         """Most of the time since this was asked the last time; False if that was just now."""
         now_s = time.monotonic()
         if now_s - self._since_s < _LOOK_S:
             return False
-        user, nice, system, idle, waiting, *others = map(int, self.read().partition("\n")[0].split()[1:])
-        now = idle + waiting, user + nice + system + idle + waiting + sum(others[:3])
-        idled, passed = (after - before for before, after in zip(self._before, now, strict=True))
-        self._since_s, self._before = now_s, now
-        return passed > 0 and idled / passed > _IDLE
+        self._since_s, part = now_s, psutil.cpu_times_percent()
+        return part.idle + part.iowait > _IDLE_PERCENT
 
 
 @dataclass(slots=True, eq=False)

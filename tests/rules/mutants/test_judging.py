@@ -177,15 +177,16 @@ def test_more_are_begun_while_the_machine_idles(tmp_path: Path, slots: list[int]
     assert sorted(ends) == slots
 
 
-def test_a_machine_idles_if_most_of_its_time_is_idle() -> None:
+@pytest.mark.parametrize(("idle", "waiting", "idles"), [(50.0, 11.0, True), (61.0, 0.0, True), (30.0, 29.0, False)])
+def test_a_machine_idles_if_most_of_its_time_is_idle(
+    idle: float, waiting: float, monkeypatch: pytest.MonkeyPatch, *, idles: bool
+) -> None:
     """Also while it waits for its disk; of a moment nothing is known."""
-    times = iter(["100 0 100 1000 0 0 0 0", "110 10 110 1050 19 1 0 0", "110 10 110 1080 48 1 20 21", ""])
-    processors = Processors(lambda: f"cpu  {next(times)} 7 7\ncpu0 1 1 1 1 1 1 1 1\n")
-    found = []
-    for _ in range(3):
-        processors._since_s -= 1.0
-        found.append(processors.idle_for_a_while())
-    assert found[1:] == [True, False]
+    monkeypatch.setattr("psutil.cpu_times_percent", lambda: SimpleNamespace(idle=idle, iowait=waiting))
+    processors = Processors()
+    assert not processors.idle_for_a_while()
+    processors._since_s -= 1.0
+    assert processors.idle_for_a_while() is idles
     assert not processors.idle_for_a_while(), "it is asked again at once, and does not look"
 
 
