@@ -19,9 +19,10 @@ ALTER TABLE pulse.jobs ALTER COLUMN region SET DEFAULT 'here';
 -- Kind:  batches
 -- Table: pulse.jobs
 -- Lock:  ROW EXCLUSIVE
+-- Key:   id
 WITH part AS MATERIALIZED (
     SELECT j.id FROM pulse.jobs j
-    WHERE j.id > coalesce($1::text, '00000000-0000-0000-0000-000000000000')::uuid
+    WHERE j.id > coalesce($1::text, '00000000-0000-0000-0000-000000000000')::uuid AND j.id <= $3::text::uuid
     ORDER BY j.id LIMIT $2
     FOR NO KEY UPDATE
 ), filled AS (

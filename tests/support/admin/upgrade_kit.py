@@ -62,9 +62,12 @@ def make_upgrades(monkeypatch: Patch, folder: Path, *versions: str) -> int:
     return newest
 
 
-def step(name: str, sql: str, *, kind: str = "brief", table: str = "none", lock: str = "none") -> str:
+def step(
+    name: str, sql: str, *, kind: str = "brief", table: str = "none", lock: str = "none", key: str | None = None
+) -> str:
     """A step, as a file of them has it."""
     header = f"-- step: {name}\n-- What:  {name}\n-- Kind:  {kind}\n-- Table: {table}\n-- Lock:  {lock}\n"
+    header += "" if key is None else f"-- Key:   {key}\n"
     return f"{header}{sql.rstrip().rstrip(';')};\n"
 
 
@@ -80,7 +83,7 @@ async def upgraded(connection: Sql) -> int:
 async def lock_of(connection: Sql, step: Step) -> str:
     """Take a step, and tell the strongest lock that it had on its table; "none": none."""
     async with connection.transaction():
-        values = (None, 1) if step.kind is StepKind.BATCHES else ()
+        values = (None, 1, None) if step.kind is StepKind.BATCHES else ()
         await connection.execute(step.sql, *values)
         rows = await connection.fetch(_LOCKS, step.table)
     modes = {re.sub(r"(?<=[a-z])(?=[A-Z])", " ", row["mode"].removesuffix("Lock")).upper() for row in rows}

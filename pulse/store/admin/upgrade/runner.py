@@ -190,9 +190,13 @@ class Upgrade:
 
     async def _fill(self, step: Step, before: StepProgress) -> None:
         reached, rows, size = before.reached, before.rows, FIRST_ROWS
+        find_last = await self._connection.fetchval(
+            UPGRADE["upgrade_last"].sql, step.key, in_schema(self._connection, step.table or "")
+        )
+        last = await self._connection.fetchval(find_last)  # else it would go on while rows come, on a busy machine
         while True:
             began_s = time.monotonic()
-            looked = await self._patiently(step, partial(self._batch, step, reached, size))
+            looked = await self._patiently(step, partial(self._batch, step, reached, size, last))
             if looked is None:
                 return
             took_s = time.monotonic() - began_s
@@ -201,11 +205,11 @@ class Upgrade:
             self._tell(f"{step.name}: {rows:,} rows")
             await asyncio.sleep(took_s)  # half of the time is for others
 
-    async def _batch(self, step: Step, reached: str | None, size: int) -> tuple[str, int] | None:
-        """The key that was reached, and how many rows were looked at; None: there are no more."""
+    async def _batch(self, step: Step, reached: str | None, size: int, last: str | None) -> tuple[str, int] | None:
+        """The key that was reached, and how many rows were looked at; None: there are no more up to the last."""
         async with self._connection.transaction():
             await self._limit(LOCK_MS, 0)
-            row = await self._connection.fetchrow(step.sql, reached, size)
+            row = await self._connection.fetchrow(step.sql, reached, size, last)
             if row is None or not row["rows"]:
                 await self._note(step, StepProgress(is_done=True))
                 return None

@@ -6,7 +6,8 @@ A step is ``-- step: NAME``, a header of comments and SQL. The header has
 * ``What:`` what it does, a sentence;
 * ``Kind:`` how it runs, see ``StepKind``;
 * ``Table:`` the table that it locks or fills, ``none`` if there is none;
-* ``Lock:`` the strongest lock that it takes on that table, as PostgreSQL's manual calls it, or ``none``.
+* ``Lock:`` the strongest lock that it takes on that table, as PostgreSQL's manual calls it, or ``none``;
+* ``Key:`` in batches only: the column in whose order the table is filled, the first of an index.
 
 What a step does has to be harmless when it is done again: a crash may come between it and the note that it is done.
 """
@@ -25,7 +26,7 @@ __all__ = ["Step", "StepKind", "parse_steps", "steps_of"]
 WEAK_LOCKS: Final = ("none", "ACCESS SHARE", "ROW SHARE", "ROW EXCLUSIVE", "SHARE UPDATE EXCLUSIVE")
 STRONG_LOCKS: Final = ("SHARE", "SHARE ROW EXCLUSIVE", "EXCLUSIVE", "ACCESS EXCLUSIVE")
 _STEP: Final = re.compile(r"^-- step: ([a-z][a-z0-9-]*)$", re.MULTILINE)
-_FIELD: Final = re.compile(r"^-- (What|Kind|Table|Lock): +(.+)$", re.MULTILINE)
+_FIELD: Final = re.compile(r"^-- (What|Kind|Table|Lock|Key): +(.+)$", re.MULTILINE)
 _INDEX: Final = re.compile(r"CREATE (?:UNIQUE )?INDEX CONCURRENTLY IF NOT EXISTS (\w+) ON ")
 _FIELDS: Final = ("What", "Kind", "Table", "Lock")
 
@@ -37,7 +38,8 @@ class StepKind(StrEnum):
     BRIEF: in a transaction that lasts milliseconds, whatever it locks; tried again while it would have to wait.
     LONG: in a transaction of any length, which locks nobody out (``VALIDATE CONSTRAINT``).
     CONCURRENT: outside of a transaction (``CREATE INDEX CONCURRENTLY``).
-    BATCHES: in many short transactions, each of which fills some rows and notes how far it came.
+    BATCHES: in many short transactions, each of which fills some rows and notes how far it came. It ends with the row
+        that was the last when it began: rows that come later have to be right already, by a default or a trigger.
     """
 
     BRIEF = "brief"
@@ -58,7 +60,8 @@ class Step(msgspec.Struct, frozen=True):
         table: Which table it locks or fills; None: none that was there before.
         lock: The strongest lock on that table.
         sql: What it runs. In batches: ``$1`` is the key that was reached, as text (NULL: none), ``$2`` the number of
-            rows; it returns the key reached now, as text, and how many rows it looked at.
+            rows, ``$3`` the last key, as text; it returns the key reached now, as text, and how many rows it looked at.
+        key: The column in whose order it fills the table; None: it has no batches.
     """
 
     version: int
@@ -68,6 +71,7 @@ class Step(msgspec.Struct, frozen=True):
     table: str | None
     lock: str
     sql: str
+    key: str | None = None
 
     @property
     def locks_out(self) -> bool:
@@ -119,5 +123,10 @@ def _step(version: int, name: str, block: str) -> Step:
     if fields["Lock"] not in allowed:
         message = f"step {name}: it locks {fields['Lock']}; if it is {kind}, {', '.join(allowed)} are allowed"
         raise ValueError(message)
-    table = None if fields["Table"] == "none" else fields["Table"]
-    return Step(version, name, fields["What"], kind=kind, table=table, lock=fields["Lock"], sql=sql)
+    table, key = None if fields["Table"] == "none" else fields["Table"], fields.get("Key")
+    if kind is StepKind.BATCHES and (table is None or key is None):
+        message = (
+            f"step {name}: if it is {kind}, the header needs Table and Key: what it fills, in the order of which column"
+        )
+        raise ValueError(message)
+    return Step(version, name, fields["What"], kind=kind, table=table, lock=fields["Lock"], sql=sql, key=key)

@@ -75,6 +75,11 @@ ON CONFLICT (version, step) DO UPDATE
 SET reached = coalesce(excluded.reached, s.reached), rows = s.rows + excluded.rows, done_at = excluded.done_at;
 
 
+-- name: upgrade_last :one
+-- What:    what finds the last key of a table.   Args: $1 column, $2 table.   Guard: none: reads.   Returns: the statement.
+SELECT format('SELECT %1$I::text FROM %2$s ORDER BY %1$I DESC LIMIT 1', $1::text, to_regclass($2)) AS statement;
+
+
 -- name: upgrade_done :exec
 -- What:    the schema has a version.   Args: $1 version, $2 release.   Guard: the primary key.   Returns: nothing.
 INSERT INTO pulse.schema_version (version, release) VALUES ($1, $2);

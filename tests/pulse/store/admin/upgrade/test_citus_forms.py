@@ -21,7 +21,7 @@ _TRIGGER: Final = "CREATE OR REPLACE TRIGGER a AFTER INSERT"
 
 
 def _step(sql: str, kind: str = "brief") -> Step:
-    (made,) = parse_steps(2, step("made-up", sql, kind=kind))
+    (made,) = parse_steps(2, step("made-up", sql, kind=kind, table="pulse.jobs", key="id"))
     return made
 
 

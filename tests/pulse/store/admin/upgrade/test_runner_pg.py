@@ -23,7 +23,7 @@ from tests.support.admin.upgrade_kit import lock_of, make_upgrades, step, upgrad
 from tests.support.hostile import HOSTILE
 from tests.support.store.helpers import Patch, Sql
 from tests.support.systems.releases import STEPS
-from tests.support.waiting import until_async
+from tests.support.waiting import DEADLINE_S, until_async
 
 JOBS: Final = "pulse.jobs"
 ADD: Final = step(
@@ -32,14 +32,14 @@ ADD: Final = step(
 FILL_SQL: Final = """
 WITH part AS MATERIALIZED (
     SELECT j.id FROM pulse.jobs j
-    WHERE j.id > coalesce($1::text, '00000000-0000-0000-0000-000000000000')::uuid
+    WHERE j.id > coalesce($1::text, '00000000-0000-0000-0000-000000000000')::uuid AND j.id <= $3::text::uuid
     ORDER BY j.id LIMIT $2 FOR NO KEY UPDATE
 ), filled AS (
     UPDATE pulse.jobs j SET region = coalesce(j.region, '') || '.' FROM part WHERE j.id = part.id
 )
 SELECT max(id::text) AS reached, count(*) AS rows FROM part
 """
-FILL: Final = step("fill", FILL_SQL, kind="batches", table=JOBS, lock="ROW EXCLUSIVE")
+FILL: Final = step("fill", FILL_SQL, kind="batches", table=JOBS, lock="ROW EXCLUSIVE", key="id")
 INDEX: Final = step(
     "index", "CREATE INDEX CONCURRENTLY IF NOT EXISTS jobs_region ON pulse.jobs (region)", kind="concurrent",
     table=JOBS, lock="SHARE UPDATE EXCLUSIVE",
@@ -166,6 +166,21 @@ async def test_a_batch_and_its_note_are_one(installed: Sql, other: Sql, monkeypa
     assert (under_way.is_done, under_way.reached is not None, 10 <= under_way.rows < 400) == (False, True, True)
     await upgraded(installed)
     assert await installed.fetchval("SELECT array_agg(DISTINCT region) FROM pulse.jobs") == ["."]
+
+
+async def test_rows_that_come_meanwhile_do_not_prolong_it(installed: Sql, monkeypatch: Patch, tmp_path: Path) -> None:
+    """A batch that takes as long as as many new rows need to come would have one after it, without end."""
+    for name in ("FIRST_ROWS", "LEAST_ROWS", "MOST_ROWS"):
+        monkeypatch.setattr(runner, name, 10)
+    await filled(installed, 25)
+    come = "came AS MATERIALIZED (SELECT count(pulse.submit(name => 'new')) AS rows FROM part)"
+    looks = FILL_SQL.replace("AS rows FROM part", "AS rows FROM part, came WHERE came.rows >= 0")
+    steps = step("fill", looks.replace("filled AS", f"{come}, filled AS"), kind="batches", table=JOBS, key="id")
+    make_upgrades(monkeypatch, tmp_path, ADD + steps)
+    async with asyncio.timeout(DEADLINE_S):
+        await upgraded(installed)
+    by_name = "SELECT name, count(*), count(region) FROM pulse.jobs GROUP BY name ORDER BY name"
+    assert [tuple(row) for row in await installed.fetch(by_name)] == [("n", 25, 25), ("new", 25, 0)]
 
 
 @pytest.fixture

@@ -40,6 +40,8 @@ def test_the_index_that_a_step_makes() -> None:
     (step("a", "SELECT 1", kind="slow"), "step a: its kind is slow; brief, long, concurrent, batches are allowed"),
     (step("a", "SELECT 1", lock="SOME"), "step a: it locks SOME; if it is brief, none, ACCESS SHARE, "),
     (step("a", "SELECT 1", kind="long", lock="SHARE"), "step a: it locks SHARE; if it is long, none, ACCESS SHARE, "),
+    (step("a", "SELECT 1", kind="batches", key="id"), "step a: if it is batches, the header needs Table and Key"),
+    (step("a", "SELECT 1", kind="batches", table="t"), "step a: if it is batches, the header needs Table and Key"),
 ])  # fmt: skip
 def test_what_is_refused(text: str, said: str) -> None:
     with pytest.raises(ValueError, match=said):
