@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.plugins.times import read
-from tests.plugins.turns import turn_of
+from tests.plugins.turns import is_about, turn_of
 from tests.support.checking.every import every
 from tests.support.confidential import confidential
 
@@ -133,6 +133,21 @@ def test_what_is_marked_rest_runs_in_its_turn(tmp_path: Path) -> None:
     assert sum(thirds, Counter()) == whole + always + always
     assert sorted(sum("TestTogether" in name for name in third) for third in thirds) == [0, 0, 9]
     assert f"{70 - thirds[0].total()} deselected" in outputs[0]
+    about = run_suite(tmp_path, "turns", "-v", PULSE_TEST_TURN="1/3", PULSE_TEST_CHANGED="a.py\ntest_it.py").stdout
+    assert Counter(word for word in about.split() if "::" in word) == whole
+
+
+def test_what_is_about_a_file() -> None:
+    """The test itself, and what mirrors it, of whatever level; not what has a longer name, or is of another folder."""
+    runner, main = "pulse/store/runner.py", "supervisor/pulse_supervisor/main.py"
+    dispatch = "actors/pulse_actors/dispatcher/claims/cursor.py"
+    assert is_about("tests/pulse/store/test_runner_pg.py", runner)
+    assert is_about("tests/pulse/store/test_runner.py", runner)
+    assert is_about("tests/pulse/store/test_runner.py", "tests/pulse/store/test_runner.py")
+    assert is_about("tests/supervisor/test_main_system.py", main)
+    assert is_about("tests/actors/dispatcher/claims/test_cursor_pg.py", dispatch)
+    others = "tests/pulse/store/test_runners.py", "tests/pulse/test_runner.py", "tests/pulse/store/runner/test_a.py"
+    assert not any(is_about(other, path) for other in others for path in (runner, main, dispatch))
 
 
 @pytest.mark.rest

@@ -1,6 +1,8 @@
 """
 A pytest plugin that divides the tests marked ``rest``: with PULSE_TEST_TURN=2/4 the second quarter of them runs alone.
 
+PULSE_TEST_CHANGED has paths of files, a line each: tests in them, and in those that mirror them, always run.
+
 As long as a test keeps its name it belongs to the same part, and the parts of all turns together are the whole. Tests
 of a class stay together: some go on with what the one before has left.
 
@@ -22,6 +24,8 @@ from typing import Final, NamedTuple
 import pytest
 
 TURN_VARIABLE: Final = "PULSE_TEST_TURN"
+CHANGED_VARIABLE: Final = "PULSE_TEST_CHANGED"
+_HOMES: Final = {"actors/pulse_actors": "actors", "supervisor/pulse_supervisor": "supervisor"}  # in tests/
 _DAY_S: Final = 86400
 _START: Final = 283  # of the checksums: so the quarters took as long as each other when they were measured
 
@@ -53,6 +57,15 @@ def parse(text: str) -> Turn:
     return turn
 
 
+def is_about(test: str, path: str) -> bool:
+    """Whether the file *test* is *path*, or mirrors it: ``tests/pulse/a/test_b_pg.py`` mirrors ``pulse/a/b.py``."""
+    folder, _, name = path.rpartition("/")
+    for home, mirrored in _HOMES.items():
+        folder = re.sub(rf"^{home}\b", mirrored, folder)
+    mirrors = re.escape(f"tests/{folder}/test_{name.removesuffix('.py')}") + r"(_\w+)?\.py"
+    return test == path or re.fullmatch(mirrors, test) is not None
+
+
 def turn_of(repository: Path, parts: int) -> Turn:
     """Of the last commit; of the day, where it is not known how many there are: in a shallow clone, or without git."""
     is_whole = _git(repository, "rev-parse", "--is-shallow-repository") == "false"
@@ -76,9 +89,15 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)  # all of them are marked then (tests/plugins/databases.py)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """What is marked ``rest`` waits for its turn."""
+    """What is marked ``rest`` waits for its turn, unless it is about what was changed."""
     if turn := config.stash.get(_TURN, None):
-        waiting = {item for item in items if item.get_closest_marker("rest") and not turn.has(item)}
+        changed = os.environ.get(CHANGED_VARIABLE, "").splitlines()
+        files = {item.nodeid.partition("::")[0] for item in items}
+        at_once = {test for test in files if any(is_about(test, path) for path in changed)}
+        waiting = {
+            item for item in items
+            if item.get_closest_marker("rest") and item.nodeid.partition("::")[0] not in at_once and not turn.has(item)
+        }  # fmt: skip
         config.hook.pytest_deselected(items=list(waiting))
         items[:] = [item for item in items if item not in waiting]
 
