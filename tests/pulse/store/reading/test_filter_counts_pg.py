@@ -13,6 +13,7 @@ from pulse.store.reading.listing import JobFilter
 from pulse.store.rows import from_us
 from pulse.store.store import Store
 from tests.support.store.helpers import Sql, forge, new_id
+from tests.support.waiting import DEADLINE_S
 
 AGE_S: Final = 60
 SCHEDULE: Final = new_id()
@@ -65,9 +66,9 @@ async def test_what_a_worker_has(store: Store) -> None:
 @pytest.mark.usefixtures("jobs")
 async def test_a_table_that_is_not_looked_at_whole(store: Store) -> None:
     """States with an index of their own are counted by it; of the others the newest are known."""
-    counts, least = await store.filter_counts.read(JobFilter(), rows=9)
+    counts, least = await store.filter_counts.read(JobFilter(), rows=9, budget_s=DEADLINE_S)
     assert (counts, least) == ({**dict.fromkeys(STATES, 2), "completed": 1}, ["completed"])
-    counts, least = await store.filter_counts.read(JobFilter(topic="u"), rows=3)
+    counts, least = await store.filter_counts.read(JobFilter(topic="u"), rows=3, budget_s=DEADLINE_S)
     assert least == ["completed", "ready", "retrying", "scheduled", "unhandled"]
     assert (counts["running"], counts["dead_lettered"], counts["canceled"]) == (1, 1, 1)
 

@@ -35,7 +35,7 @@ from tests.support.store.helpers import (
     new_id,
     remember,
 )
-from tests.support.waiting import until_async
+from tests.support.waiting import DEADLINE_S, until_async
 
 STOP_WAITING: Final = """
     SELECT pg_cancel_backend(pid) FROM pg_stat_activity
@@ -188,7 +188,7 @@ async def test_a_job_larger_than_a_frame(store: Store, connection: Sql) -> None:
     await forge(connection)
     found = found_of(await store.reads.job(large))
     assert (found["result"], found["omitted"], found["args"], found["history"]) == (None, ["result"], '{"a": 1}', [])
-    listed, after, _ = await store.listing.page(JobFilter(), 2, oldest=True)
+    listed, after, _ = await store.listing.page(JobFilter(), 2, oldest=True, budget_s=DEADLINE_S)
     assert (listed[0]["id"], listed[0]["omitted"], "omitted" in listed[1], after) == (large, ["result"], False, None)
 
 

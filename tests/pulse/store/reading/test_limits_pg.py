@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -17,6 +18,7 @@ from pulse.store.store import Store
 from tests.pulse.store.reading.test_why_pg import nodes, plan_of
 from tests.support.servers.postgres import Postgres
 from tests.support.store.helpers import LEASE_S, NOW, TOPIC, WORKER, Sql, at, forge
+from tests.support.waiting import DEADLINE_S
 
 HOT: Final = 3000
 GROUPS: Final = 4000
@@ -166,9 +168,11 @@ async def test_what_a_sequence_puts_off_is_not_due(
     for small in (listing.SMALL, 0):
         monkeypatch.setattr(listing, "SMALL", small)
         for statuses in (None, ["RETRYING"]):
-            page = await store.listing.page(JobFilter(statuses=statuses, due=is_due), 9)
+            wanted = JobFilter(statuses=statuses, due=is_due)
+            page = await store.listing.page(wanted, 9, budget_s=DEADLINE_S)
             assert [row["id"] for row in page.jobs] == [identity]
-            assert (await store.listing.page(JobFilter(statuses=statuses, due=not is_due), 9)).jobs == []
+            others = await store.listing.page(dataclasses.replace(wanted, due=not is_due), 9, budget_s=DEADLINE_S)
+            assert others.jobs == []
     counts, _ = await store.filter_counts.read(JobFilter())
     assert (counts["ready"], counts["retrying"]) == (is_due, not is_due)
     for depths in (await store.depths.count(9), await store.depths.sample(9, [TOPIC])):

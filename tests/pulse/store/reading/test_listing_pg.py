@@ -20,6 +20,7 @@ from pulse.store.rows import from_us, to_us
 from pulse.store.statements import STATEMENTS
 from pulse.store.store import Store
 from tests.support.store.helpers import NOW, STATUSES, Patch, Sql, at, forge, found_of, new_id
+from tests.support.waiting import DEADLINE_S
 
 JOBS: Final = 150
 MADE_MS: Final = to_us(NOW) // 1000
@@ -94,7 +95,7 @@ async def pages(store: Store, wanted: JobFilter, limit: int, **how: Any) -> list
     found: list[list[object]] = []
     after: str | None = None
     for _ in range(3 * JOBS):
-        page = await store.listing.page(wanted, limit, after, **how)
+        page = await store.listing.page(wanted, limit, after, **{"budget_s": DEADLINE_S, **how})
         found.append([row["id"] for row in page.jobs])
         after = page.next
         if after is None:
@@ -235,7 +236,7 @@ async def test_how_far_it_came(store: Store, connection: Sql, monkeypatch: Patch
     page = await store.listing.page(JobFilter(name="nobody"), 1, budget_s=0)
     assert page.jobs == []
     assert page.reached_s == pytest.approx(int.from_bytes(max(made)[:6]) / 1000)
-    last = await store.listing.page(JobFilter(), 5)
+    last = await store.listing.page(JobFilter(), 5, budget_s=DEADLINE_S)
     assert (len(last.jobs), last.next, last.reached_s) == (3, None, None)
 
 
