@@ -45,7 +45,7 @@ def document_of(body: Mapping[str, object]) -> str:
     jobs = _jobs(body)
     try:
         _decode(msgpack.packb(jobs))
-        return f"[{','.join(map(_entry, jobs))}]"
+        return json_text.storable(msgspec.json.encode([_entry(job) for job in jobs]).decode())
     except msgspec.ValidationError as error:
         said = invalid_field(list[SubmittedJob], jobs, error, name="jobs", patterns=PATTERNS)
         raise BadRequestError(f"submit: {said}") from None
@@ -93,15 +93,14 @@ def _jobs(body: Mapping[str, object]) -> Sequence[Mapping[str, Any]]:
     return cast("Sequence[Mapping[str, Any]]", body["jobs"])
 
 
-def _entry(job: Mapping[str, Any]) -> str:
-    """One job as JSON; its args are JSON already."""
-    entry = {key: value for key, value in job.items() if key != "args"}
-    entry["id"] = str(UUID(bytes=job["id"]))
+def _entry(job: Mapping[str, Any]) -> dict[str, object]:
+    """One job, as JSON will have it; its args are JSON already."""
+    entry = {**job, "id": job["id"].hex(), "args": msgspec.Raw(job["args"])}
     if "unique" in entry:
         entry["unique_key"] = entry.pop("unique")
     if "after" in entry:
-        entry["after"] = [str(UUID(bytes=one)) for one in entry["after"]]
+        entry["after"] = [one.hex() for one in entry["after"]]
     for name in _TIMES:
         if name in entry:
             entry[name] = iso(entry[name])
-    return f'{json_text.dumps(entry)[:-1]},"args":{job["args"]}}}'
+    return entry
