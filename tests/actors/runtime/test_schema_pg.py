@@ -44,7 +44,13 @@ async def test_an_upgrade_that_takes_a_moment_is_done_at_the_first_start(
     store: Store, connection: Sql, monkeypatch: Patch, tmp_path: Path
 ) -> None:
     """From the release before; not by a server that is started again, and not where a table has to be filled, too."""
-    filled = step("filled", "SELECT NULL::text AS reached, 0 AS rows WHERE $1::text IS NULL AND $2 > 0", kind="batches")
+    filled = step(
+        "filled",
+        "SELECT NULL::text AS reached, 0 AS rows WHERE $1::text IS NULL AND $2 > 0",
+        kind="batches",
+        table="pulse.jobs",
+        key="id",
+    )
     make_upgrades(monkeypatch, tmp_path, step("later", LATER) + filled)
     assert await logged(store, tells=False) == []
     (tmp_path / "upgrades" / f"{NEXT}.sql").write_text(step("later", LATER), "utf-8")

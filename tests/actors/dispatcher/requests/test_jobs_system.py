@@ -77,7 +77,7 @@ def test_a_gate_that_opens_wakes_the_claim(system: System, client: Peer, topic: 
         (identity,) = client.submit(new_job(topic=topic))
         assert worker.idle()
         if by_sql:
-            until(lambda: system.log("gate_changed", actor="pause", changed=[topic]), "seen")
+            until(lambda: any(topic in one["changed"] for one in system.log("gate_changed", actor="pause")), "seen")
             system.rows("UPDATE pulse.dispatch_control SET paused = false, paused_at = NULL WHERE topic = $1", topic)
         else:
             assert client.call("dispatch.resume", topic=topic)["topics"] == {}
