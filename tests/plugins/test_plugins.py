@@ -146,6 +146,7 @@ def test_what_is_about_a_file() -> None:
     assert is_about("tests/pulse/store/test_runner.py", "tests/pulse/store/test_runner.py")
     assert is_about("tests/supervisor/test_main_system.py", main)
     assert is_about("tests/actors/dispatcher/claims/test_cursor_pg.py", dispatch)
+    assert is_about("tests/pulse/store/sql/test_claim_pg.py", "pulse/store/sql/claim.sql")
     others = "tests/pulse/store/test_runners.py", "tests/pulse/test_runner.py", "tests/pulse/store/runner/test_a.py"
     assert not any(is_about(other, path) for other in others for path in (runner, main, dispatch))
 

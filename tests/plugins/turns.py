@@ -62,7 +62,7 @@ def is_about(test: str, path: str) -> bool:
     folder, _, name = path.rpartition("/")
     for home, mirrored in _HOMES.items():
         folder = re.sub(rf"^{home}\b", mirrored, folder)
-    mirrors = re.escape(f"tests/{folder}/test_{name.removesuffix('.py')}") + r"(_\w+)?\.py"
+    mirrors = re.escape(f"tests/{folder}/test_{name.rpartition('.')[0]}") + r"(_\w+)?\.py"
     return test == path or re.fullmatch(mirrors, test) is not None
 
 
