@@ -56,21 +56,21 @@ def dumps(value: object) -> str:
         raise NotJsonError("it is nested too deeply, or contains itself") from None
     except Exception as error:  # noqa: BLE001 - dict and str subclasses run code of the user's here
         raise NotJsonError(_reason(error)) from None
-    return storable(text)
-
-
-def storable(text: str) -> str:
-    """
-    A JSON text, as it is.
-
-    Raises:
-        NotStorableError: It holds a NUL character or a lone surrogate.
-    """
-    if "\\u0000" in text and _NUL.search(text):
-        raise NotStorableError("it contains a NUL character")
+    refuse_nul(text)
     if not text.isascii() and not _is_unicode(text):
         raise NotStorableError("it contains a lone surrogate")
     return text
+
+
+def refuse_nul(text: str) -> None:
+    """
+    Look for a NUL character in a JSON text.
+
+    Raises:
+        NotStorableError: It holds one.
+    """
+    if "\\u0000" in text and _NUL.search(text):
+        raise NotStorableError("it contains a NUL character")
 
 
 def _flat(value: object) -> str:

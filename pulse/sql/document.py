@@ -32,6 +32,16 @@ _decode: Final = msgspec.msgpack.Decoder(list[SubmittedJob]).decode
 _decode_signal: Final = msgspec.msgpack.Decoder(JobsSignal).decode
 
 
+def _plain(value: Any) -> str | int | float:  # noqa: ANN401 - of a class that msgspec does not know
+    """What one of a class derived from text or numbers is, such as Django's SafeString or NumPy's float64."""
+    if isinstance(value, str):
+        return str.__str__(value)
+    return float.__float__(value) if isinstance(value, float) else int.__int__(value)
+
+
+_encode: Final = msgspec.json.Encoder(enc_hook=_plain).encode
+
+
 def document_of(body: Mapping[str, object]) -> str:
     """
     The document.
@@ -45,7 +55,9 @@ def document_of(body: Mapping[str, object]) -> str:
     jobs = _jobs(body)
     try:
         _decode(msgpack.packb(jobs))
-        return json_text.storable(msgspec.json.encode([_entry(job) for job in jobs]).decode())
+        document = _encode([_entry(job) for job in jobs]).decode()
+        json_text.refuse_nul(document)
+        return document
     except msgspec.ValidationError as error:
         said = invalid_field(list[SubmittedJob], jobs, error, name="jobs", patterns=PATTERNS)
         raise BadRequestError(f"submit: {said}") from None

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.plugins.times import read
-from tests.plugins.turns import is_about, turn_of
+from tests.plugins.turns import about, turn_of
 from tests.support.checking.every import every
 from tests.support.confidential import confidential
 
@@ -133,22 +133,29 @@ def test_what_is_marked_rest_runs_in_its_turn(tmp_path: Path) -> None:
     assert sum(thirds, Counter()) == whole + always + always
     assert sorted(sum("TestTogether" in name for name in third) for third in thirds) == [0, 0, 9]
     assert f"{70 - thirds[0].total()} deselected" in outputs[0]
-    about = run_suite(tmp_path, "turns", "-v", PULSE_TEST_TURN="1/3", PULSE_TEST_CHANGED="a.py\ntest_it.py").stdout
-    assert Counter(word for word in about.split() if "::" in word) == whole
+    changed = run_suite(tmp_path, "turns", "-v", PULSE_TEST_TURN="1/3", PULSE_TEST_CHANGED="a.py\ntest_it.py").stdout
+    assert Counter(word for word in changed.split() if "::" in word) == whole
 
 
-def test_what_is_about_a_file() -> None:
-    """The test itself, and what mirrors it, of whatever level; not what has a longer name, or is of another folder."""
-    runner, main = "pulse/store/runner.py", "supervisor/pulse_supervisor/main.py"
-    dispatch = "actors/pulse_actors/dispatcher/claims/cursor.py"
-    assert is_about("tests/pulse/store/test_runner_pg.py", runner)
-    assert is_about("tests/pulse/store/test_runner.py", runner)
-    assert is_about("tests/pulse/store/test_runner.py", "tests/pulse/store/test_runner.py")
-    assert is_about("tests/supervisor/test_main_system.py", main)
-    assert is_about("tests/actors/dispatcher/claims/test_cursor_pg.py", dispatch)
-    assert is_about("tests/pulse/store/sql/test_claim_pg.py", "pulse/store/sql/claim.sql")
-    others = "tests/pulse/store/test_runners.py", "tests/pulse/test_runner.py", "tests/pulse/store/runner/test_a.py"
-    assert not any(is_about(other, path) for other in others for path in (runner, main, dispatch))
+@pytest.mark.parametrize(("path", "expected"), [
+    ("tests/pulse/store/test_runner.py", ["pulse/store/test_runner.py"]),
+    ("pulse/store/runner.py", ["pulse/store/test_runner.py", "pulse/store/test_runner_pg.py"]),
+    ("pulse/store/sql/claim.sql", ["pulse/store/sql/test_claim_pg.py"]),
+    ("pulse/store/sql/end.sql", ["pulse/store/sql/test_claim_pg.py"]),  # by its folder
+    ("supervisor/pulse_supervisor/main.py", ["supervisor/test_main_system.py"]),
+    ("actors/pulse_actors/dispatcher/claims/cursors.py", ["actors/dispatcher/claims/test_cursors_pg.py"]),
+    (".ci/rules/names.py", ["rules/test_names.py"]),
+    ("pulse/store/runner.md", []),
+    ("pulse/main.py", []),
+])  # fmt: skip
+def test_what_is_about_a_file(path: str, expected: list[str]) -> None:
+    """Itself, else what has its name, of whatever level, else all of the folder."""
+    names = (
+        "pulse/store/test_runner.py", "pulse/store/test_runner_pg.py", "pulse/store/test_runners.py",
+        "pulse/store/sql/test_claim_pg.py", "supervisor/test_main_system.py", "rules/test_names.py",
+        "actors/dispatcher/claims/test_cursors_pg.py", "pulse/runner/test_runner.py",
+    )  # fmt: skip
+    assert about(path, {f"tests/{name}" for name in names}) == {f"tests/{name}" for name in expected}
 
 
 @pytest.mark.rest

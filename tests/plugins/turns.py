@@ -1,7 +1,7 @@
 """
 A pytest plugin that divides the tests marked ``rest``: with PULSE_TEST_TURN=2/4 the second quarter of them runs alone.
 
-PULSE_TEST_CHANGED has paths of files, a line each: tests in them, and in those that mirror them, always run.
+PULSE_TEST_CHANGED has paths of files, a line each: the tests about these always run.
 
 As long as a test keeps its name it belongs to the same part, and the parts of all turns together are the whole. Tests
 of a class stay together: some go on with what the one before has left.
@@ -18,6 +18,7 @@ import subprocess
 import sys
 import time
 import zlib
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -25,7 +26,12 @@ import pytest
 
 TURN_VARIABLE: Final = "PULSE_TEST_TURN"
 CHANGED_VARIABLE: Final = "PULSE_TEST_CHANGED"
-_HOMES: Final = {"actors/pulse_actors": "actors", "supervisor/pulse_supervisor": "supervisor"}  # in tests/
+_HOMES: Final = {
+    "actors/pulse_actors": "actors",
+    "supervisor/pulse_supervisor": "supervisor",
+    ".ci/rules": "rules",
+}  # in tests/
+_SOURCES: Final = (".py", ".sql")
 _DAY_S: Final = 86400
 _START: Final = 283  # of the checksums: so the quarters took as long as each other when they were measured
 
@@ -57,13 +63,22 @@ def parse(text: str) -> Turn:
     return turn
 
 
-def is_about(test: str, path: str) -> bool:
-    """Whether the file *test* is *path*, or mirrors it: ``tests/pulse/a/test_b_pg.py`` mirrors ``pulse/a/b.py``."""
+def about(path: str, tests: AbstractSet[str]) -> AbstractSet[str]:
+    """
+    Which of the files *tests* are about the file *path*.
+
+    It is one itself, or some mirror it, as ``tests/pulse/a/test_b_pg.py`` mirrors ``pulse/a/b.py``, or all of their
+    folder do.
+    """
     folder, _, name = path.rpartition("/")
+    if path in tests or not name.endswith(_SOURCES):
+        return tests & {path}
     for home, mirrored in _HOMES.items():
-        folder = re.sub(rf"^{home}\b", mirrored, folder)
-    mirrors = re.escape(f"tests/{folder}/test_{name.rpartition('.')[0]}") + r"(_\w+)?\.py"
-    return test == path or re.fullmatch(mirrors, test) is not None
+        folder = re.sub(rf"^{re.escape(home)}\b", mirrored, folder)
+    mirrors = re.compile(re.escape(f"tests/{folder}/test_{name.rpartition('.')[0]}") + r"(_\w+)?\.py")
+    return set(filter(mirrors.fullmatch, tests)) or {
+        one for one in tests if one.rpartition("/")[0] == f"tests/{folder}"
+    }
 
 
 def turn_of(repository: Path, parts: int) -> Turn:
@@ -93,7 +108,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if turn := config.stash.get(_TURN, None):
         changed = os.environ.get(CHANGED_VARIABLE, "").splitlines()
         files = {item.nodeid.partition("::")[0] for item in items}
-        at_once = {test for test in files if any(is_about(test, path) for path in changed)}
+        at_once = set[str]().union(*(about(path, files) for path in changed))
         waiting = {
             item for item in items
             if item.get_closest_marker("rest") and item.nodeid.partition("::")[0] not in at_once and not turn.has(item)

@@ -46,7 +46,7 @@ async def test_an_upgrade_that_takes_a_moment_is_done_at_the_first_start(
     """From the release before; not by a server that is started again, and not where a table has to be filled, too."""
     filled = step(
         "filled",
-        "SELECT NULL::text AS reached, 0 AS rows WHERE $1::text IS NULL AND $2 > 0",
+        "SELECT NULL::text AS reached, 0 AS rows WHERE $1::text IS NULL AND $2 > 0 AND $3::text <> ''",
         kind="batches",
         table="pulse.jobs",
         key="id",

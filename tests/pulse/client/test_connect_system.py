@@ -33,14 +33,14 @@ def flavor(request: pytest.FixtureRequest) -> str:
 
 @pytest.mark.parametrize("told", ["option", "environment"])
 def test_a_server_that_comes_later(flavor: str, directory: Path, monkeypatch: pytest.MonkeyPatch, told: str) -> None:
-    """It is waited for, where that is wanted."""
+    """It is waited for, where that is wanted, for longer than for an answer."""
     server = FakeDispatcher(directory, {"ping": {}})
     options: dict[str, Any] = {"connect_timeout_s": 20.0} if told == "option" else {}
     if told == "environment":
         monkeypatch.setenv("PULSE_CONNECT_TIMEOUT_S", "20s")
-    starting = threading.Timer(0.1, server.__enter__)
+    starting = threading.Timer(1.1, server.__enter__)
     starting.start()
-    using(flavor, server.path, lambda client: client.ping(), timeout_s=0.05, **options)
+    using(flavor, server.path, lambda client: client.ping(), timeout_s=1.0, **options)
     starting.join()
     server.__exit__(None, None, None)
 

@@ -177,6 +177,15 @@ async def test_args_are_encrypted(dsn: str, connection: Sql) -> None:
     assert "4711" not in row["args"]
 
 
+async def test_values_of_derived_classes(dsn: str, connection: Sql) -> None:
+    """Such as Django's SafeString and NumPy's float64."""
+    text, number, seconds = (type("Derived", (kind,), {}) for kind in (str, int, float))
+    async with peer("psycopg", dsn) as mine:
+        await mine.submit(text("n"), topic=text("t"), priority=number(3), timeout_s=seconds(1.5))
+    (row,) = await connection.fetch("SELECT name, topic, priority, timeout_s FROM pulse.jobs")
+    assert tuple(row) == ("n", "t", 3, 1.5)
+
+
 @pytest.mark.parametrize(("options", "said"), [
     ({"priority": 101}, "jobs[0].priority is 101; allowed is a whole number from -100 to 100"),
     ({"priority": True}, "jobs[0].priority is True; allowed is a whole number from -100 to 100"),

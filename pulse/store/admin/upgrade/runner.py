@@ -190,10 +190,7 @@ class Upgrade:
 
     async def _fill(self, step: Step, before: StepProgress) -> None:
         reached, rows, size = before.reached, before.rows, FIRST_ROWS
-        find_last = await self._connection.fetchval(
-            UPGRADE["upgrade_last"].sql, step.key, in_schema(self._connection, step.table or "")
-        )
-        last = await self._connection.fetchval(find_last)  # else it would go on while rows come, on a busy machine
+        last = await self._patiently(step, partial(self._last, step))  # else it may go on for as long as rows come
         while True:
             began_s = time.monotonic()
             looked = await self._patiently(step, partial(self._batch, step, reached, size, last))
@@ -204,6 +201,16 @@ class Upgrade:
             size = next_size(size, took_s)
             self._tell(f"{step.name}: {rows:,} rows")
             await asyncio.sleep(took_s)  # half of the time is for others
+
+    async def _last(self, step: Step) -> str | None:
+        """The last key that there is now; None: there is none."""
+        async with self._connection.transaction():
+            await self._limit(LOCK_MS, 0)
+            table = in_schema(self._connection, step.table or "")
+            found: str | None = await self._connection.fetchval(
+                await self._connection.fetchval(UPGRADE["upgrade_last"].sql, step.key, table)
+            )
+            return found
 
     async def _batch(self, step: Step, reached: str | None, size: int, last: str | None) -> tuple[str, int] | None:
         """The key that was reached, and how many rows were looked at; None: there are no more up to the last."""

@@ -7,7 +7,7 @@ A step is ``-- step: NAME``, a header of comments and SQL. The header has
 * ``Kind:`` how it runs, see ``StepKind``;
 * ``Table:`` the table that it locks or fills, ``none`` if there is none;
 * ``Lock:`` the strongest lock that it takes on that table, as PostgreSQL's manual calls it, or ``none``;
-* ``Key:`` in batches only: the column in whose order the table is filled, the first of an index.
+* ``Key:`` in batches only: the column in whose order the table is filled. It is unique, and has an index.
 
 What a step does has to be harmless when it is done again: a crash may come between it and the note that it is done.
 """
@@ -29,6 +29,7 @@ _STEP: Final = re.compile(r"^-- step: ([a-z][a-z0-9-]*)$", re.MULTILINE)
 _FIELD: Final = re.compile(r"^-- (What|Kind|Table|Lock|Key): +(.+)$", re.MULTILINE)
 _INDEX: Final = re.compile(r"CREATE (?:UNIQUE )?INDEX CONCURRENTLY IF NOT EXISTS (\w+) ON ")
 _FIELDS: Final = ("What", "Kind", "Table", "Lock")
+_PARAMETERS: Final = ("$1", "$2", "$3")  # of batches
 
 
 class StepKind(StrEnum):
@@ -39,7 +40,8 @@ class StepKind(StrEnum):
     LONG: in a transaction of any length, which locks nobody out (``VALIDATE CONSTRAINT``).
     CONCURRENT: outside of a transaction (``CREATE INDEX CONCURRENTLY``).
     BATCHES: in many short transactions, each of which fills some rows and notes how far it came. It ends with the row
-        that was the last when it began: rows that come later have to be right already, by a default or a trigger.
+        that was the last when it was begun, or gone on with: rows that come later have to be right already, by a
+        default or a trigger.
     """
 
     BRIEF = "brief"
@@ -124,9 +126,15 @@ def _step(version: int, name: str, block: str) -> Step:
         message = f"step {name}: it locks {fields['Lock']}; if it is {kind}, {', '.join(allowed)} are allowed"
         raise ValueError(message)
     table, key = None if fields["Table"] == "none" else fields["Table"], fields.get("Key")
+    if kind is not StepKind.BATCHES and key is not None:
+        message = f"step {name}: it has a Key, which only batches have"
+        raise ValueError(message)
     if kind is StepKind.BATCHES and (table is None or key is None):
         message = (
-            f"step {name}: if it is {kind}, the header needs Table and Key: what it fills, in the order of which column"
+            f"step {name}: the header of batches needs Table and Key: what they fill, in the order of which column"
         )
+        raise ValueError(message)
+    if kind is StepKind.BATCHES and (left := [parameter for parameter in _PARAMETERS if parameter not in sql]):
+        message = f"step {name}: the SQL of batches needs {', '.join(left)}"
         raise ValueError(message)
     return Step(version, name, fields["What"], kind=kind, table=table, lock=fields["Lock"], sql=sql, key=key)

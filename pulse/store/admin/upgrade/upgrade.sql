@@ -76,8 +76,9 @@ SET reached = coalesce(excluded.reached, s.reached), rows = s.rows + excluded.ro
 
 
 -- name: upgrade_last :one
--- What:    what finds the last key of a table.   Args: $1 column, $2 table.   Guard: none: reads.   Returns: the statement.
-SELECT format('SELECT %1$I::text FROM %2$s ORDER BY %1$I DESC LIMIT 1', $1::text, to_regclass($2)) AS statement;
+-- What:    what finds the last key of a table. Without its table's name a column in ORDER BY is the text.
+-- Args:    $1 column, $2 table.   Guard: none: reads.   Returns: the statement.
+SELECT format('SELECT t.%1$I::text FROM %2$s t WHERE t.%1$I IS NOT NULL ORDER BY t.%1$I DESC LIMIT 1', $1::text, to_regclass($2)) AS statement;
 
 
 -- name: upgrade_done :exec

@@ -188,7 +188,7 @@ async def test_what_comes_and_goes_meanwhile(store: Store, connection: Sql, jobs
     seen: list[object] = []
     after: str | None = None
     while True:
-        page = await store.listing.page(JobFilter(), 10, after)
+        page = await store.listing.page(JobFilter(), 10, after, budget_s=DEADLINE_S)
         seen += [row["id"] for row in page.jobs]
         after = page.next
         if after is None:

@@ -169,7 +169,7 @@ async def test_a_batch_and_its_note_are_one(installed: Sql, other: Sql, monkeypa
 
 
 async def test_rows_that_come_meanwhile_do_not_prolong_it(installed: Sql, monkeypatch: Patch, tmp_path: Path) -> None:
-    """A batch that takes as long as as many new rows need to come would have one after it, without end."""
+    """While a batch is filled, as many new rows come: an upgrade that fills those, too, has no end."""
     for name in ("FIRST_ROWS", "LEAST_ROWS", "MOST_ROWS"):
         monkeypatch.setattr(runner, name, 10)
     await filled(installed, 25)
@@ -181,6 +181,21 @@ async def test_rows_that_come_meanwhile_do_not_prolong_it(installed: Sql, monkey
         await upgraded(installed)
     by_name = "SELECT name, count(*), count(region) FROM pulse.jobs GROUP BY name ORDER BY name"
     assert [tuple(row) for row in await installed.fetch(by_name)] == [("n", 25, 25), ("new", 25, 0)]
+
+
+async def test_a_key_that_is_a_number(installed: Sql, monkeypatch: Patch, tmp_path: Path) -> None:
+    """The last one is not that whose text is the last."""
+    await installed.execute("CREATE TABLE pulse.later (id int UNIQUE, was_seen bool NOT NULL DEFAULT false)")
+    await installed.execute("INSERT INTO pulse.later VALUES (NULL), (8), (9), (10), (11)")
+    sees = """
+        WITH part AS (
+            SELECT id FROM pulse.later WHERE id > coalesce($1::text::int, 0) AND id <= $3::text::int
+            ORDER BY id LIMIT $2
+        ), seen AS (UPDATE pulse.later l SET was_seen = true FROM part WHERE l.id = part.id)
+        SELECT max(id)::text AS reached, count(*) AS rows FROM part"""
+    make_upgrades(monkeypatch, tmp_path, step("see", sees, kind="batches", table="pulse.later", key="id"))
+    await upgraded(installed)
+    assert await installed.fetchval("SELECT count(*) FROM pulse.later WHERE was_seen") == 4
 
 
 @pytest.fixture
@@ -231,13 +246,16 @@ async def test_a_vacuum_is_waited_for_until_postgresql_ends_it(
     assert await upgrading == SCHEMA_VERSION
 
 
-async def test_patience_ends(installed: Sql, other: Sql, monkeypatch: Patch, tmp_path: Path) -> None:
+@pytest.mark.parametrize("waits", [ADD, FILL.replace("region", "last_error")], ids=["add", "fill"])
+async def test_patience_ends(installed: Sql, other: Sql, monkeypatch: Patch, tmp_path: Path, waits: str) -> None:
     """Then nothing is half done, and the error says which step, and what to do."""
     monkeypatch.setattr(runner, "PATIENCE_S", 0.1)
-    make_upgrades(monkeypatch, tmp_path, ADD)
+    make_upgrades(monkeypatch, tmp_path, waits)
     async with other.transaction():
-        await filled(other, 1)
-        with pytest.raises(UnavailableError, match=r"^step add of version \d+ did not get pulse.jobs .*`pulse doctor`"):
+        await other.execute("LOCK TABLE pulse.jobs IN ACCESS EXCLUSIVE MODE")
+        with pytest.raises(
+            UnavailableError, match=r"^step (add|fill) of version \d+ did not get pulse.jobs .*`pulse doctor`"
+        ):
             await upgraded(installed)
     assert await upgraded(installed) == SCHEMA_VERSION
 

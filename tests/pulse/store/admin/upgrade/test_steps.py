@@ -40,8 +40,10 @@ def test_the_index_that_a_step_makes() -> None:
     (step("a", "SELECT 1", kind="slow"), "step a: its kind is slow; brief, long, concurrent, batches are allowed"),
     (step("a", "SELECT 1", lock="SOME"), "step a: it locks SOME; if it is brief, none, ACCESS SHARE, "),
     (step("a", "SELECT 1", kind="long", lock="SHARE"), "step a: it locks SHARE; if it is long, none, ACCESS SHARE, "),
-    (step("a", "SELECT 1", kind="batches", key="id"), "step a: if it is batches, the header needs Table and Key"),
-    (step("a", "SELECT 1", kind="batches", table="t"), "step a: if it is batches, the header needs Table and Key"),
+    (step("a", "SELECT 1", kind="batches", key="id"), "step a: the header of batches needs Table and Key"),
+    (step("a", "SELECT 1", kind="batches", table="t"), "step a: the header of batches needs Table and Key"),
+    (step("a", "SELECT $1, $2", kind="batches", table="t", key="id"), r"step a: the SQL of batches needs \$3"),
+    (step("a", "SELECT 1", key="id"), "step a: it has a Key, which only batches have"),
 ])  # fmt: skip
 def test_what_is_refused(text: str, said: str) -> None:
     with pytest.raises(ValueError, match=said):
