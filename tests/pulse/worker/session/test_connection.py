@@ -34,7 +34,7 @@ class Made:
 
     def __init__(self, stream: SocketStream, server: SocketStream) -> None:
         self.log: Any = CapturingLogger()
-        welcome = Welcome(1, "here", heartbeat_s=0.005, lease_s=30.0, max_frame_bytes=ROOM)
+        welcome = Welcome(1, "here", heartbeat_s=0.1, lease_s=30.0, max_frame_bytes=ROOM)
         owner: Any = Owner()
         self.connection = Connection(FrameStream(stream), welcome, ledger(), owner, self.log, DECLARED)
         self.server = FrameStream(server)
