@@ -107,7 +107,7 @@ def _jobs(body: Mapping[str, object]) -> Sequence[Mapping[str, Any]]:
 
 def _entry(job: Mapping[str, Any]) -> dict[str, object]:
     """One job, as JSON will have it; its args are JSON already."""
-    entry = {**job, "id": job["id"].hex(), "args": msgspec.Raw(job["args"])}
+    entry: dict[str, Any] = {**job, "id": job["id"].hex(), "args": msgspec.Raw(job["args"])}
     if "unique" in entry:
         entry["unique_key"] = entry.pop("unique")
     if "after" in entry:
