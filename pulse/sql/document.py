@@ -39,9 +39,6 @@ def _plain(value: Any) -> str | int | float:  # noqa: ANN401 - of a class that m
     return float.__float__(value) if isinstance(value, float) else int.__int__(value)
 
 
-_encode: Final = msgspec.json.Encoder(enc_hook=_plain).encode
-
-
 def document_of(body: Mapping[str, object]) -> str:
     """
     The document.
@@ -55,7 +52,7 @@ def document_of(body: Mapping[str, object]) -> str:
     jobs = _jobs(body)
     try:
         _decode(msgpack.packb(jobs))
-        document = _encode([_entry(job) for job in jobs]).decode()
+        document = msgspec.json.encode([_entry(job) for job in jobs], enc_hook=_plain).decode()
         json_text.refuse_nul(document)
         return document
     except msgspec.ValidationError as error:
