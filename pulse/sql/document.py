@@ -32,13 +32,6 @@ _decode: Final = msgspec.msgpack.Decoder(list[SubmittedJob]).decode
 _decode_signal: Final = msgspec.msgpack.Decoder(JobsSignal).decode
 
 
-def _plain(value: Any) -> str | int | float:  # noqa: ANN401 - of a class that msgspec does not know
-    """What one of a class derived from text or numbers is, such as Django's SafeString or NumPy's float64."""
-    if isinstance(value, str):
-        return str.__str__(value)
-    return float.__float__(value) if isinstance(value, float) else int.__int__(value)
-
-
 def document_of(body: Mapping[str, object]) -> str:
     """
     The document.
@@ -51,8 +44,10 @@ def document_of(body: Mapping[str, object]) -> str:
     """
     jobs = _jobs(body)
     try:
-        _decode(msgpack.packb(jobs))
-        document = msgspec.json.encode([_entry(job) for job in jobs], enc_hook=_plain).decode()
+        packed = msgpack.packb(jobs)
+        _decode(packed)
+        plain = msgspec.msgpack.decode(packed)  # texts and numbers of derived classes are none any more
+        document = msgspec.json.encode([_entry(job) for job in plain]).decode()
         json_text.refuse_nul(document)
         return document
     except msgspec.ValidationError as error:
