@@ -46,7 +46,7 @@ def document_of(body: Mapping[str, object]) -> str:
     try:
         packed = msgpack.packb(jobs)
         _decode(packed)
-        plain = msgspec.msgpack.decode(packed)  # texts and numbers of derived classes are none any more
+        plain = msgspec.msgpack.decode(packed)  # what was of a derived class is plain now
         document = msgspec.json.encode([_entry(job) for job in plain]).decode()
         json_text.refuse_nul(document)
         return document

@@ -26,11 +26,8 @@ import pytest
 
 TURN_VARIABLE: Final = "PULSE_TEST_TURN"
 CHANGED_VARIABLE: Final = "PULSE_TEST_CHANGED"
-_HOMES: Final = {
-    "actors/pulse_actors": "actors",
-    "supervisor/pulse_supervisor": "supervisor",
-    ".ci/rules": "rules",
-}  # in tests/
+# Where the tests of a folder are, in tests/; of all others by the same name.
+_HOMES: Final = {"actors/pulse_actors": "actors", "supervisor/pulse_supervisor": "supervisor", ".ci/rules": "rules"}
 _SOURCES: Final = (".py", ".sql")
 _DAY_S: Final = 86400
 _START: Final = 283  # of the checksums: so the quarters took as long as each other when they were measured
@@ -107,11 +104,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """What is marked ``rest`` waits for its turn, unless it is about what was changed."""
     if turn := config.stash.get(_TURN, None):
         changed = os.environ.get(CHANGED_VARIABLE, "").splitlines()
-        files = {item.nodeid.partition("::")[0] for item in items}
-        at_once = set[str]().union(*(about(path, files) for path in changed))
+        files = {item: item.nodeid.partition("::")[0] for item in items}
+        at_once = set[str]().union(*(about(path, {*files.values()}) for path in changed))
         waiting = {
-            item for item in items
-            if item.get_closest_marker("rest") and item.nodeid.partition("::")[0] not in at_once and not turn.has(item)
+            item for item, file in files.items()
+            if item.get_closest_marker("rest") and file not in at_once and not turn.has(item)
         }  # fmt: skip
         config.hook.pytest_deselected(items=list(waiting))
         items[:] = [item for item in items if item not in waiting]

@@ -246,16 +246,20 @@ async def test_a_vacuum_is_waited_for_until_postgresql_ends_it(
     assert await upgrading == SCHEMA_VERSION
 
 
-@pytest.mark.parametrize("waits", [ADD, FILL.replace("region", "last_error")], ids=["add", "fill"])
-async def test_patience_ends(installed: Sql, other: Sql, monkeypatch: Patch, tmp_path: Path, waits: str) -> None:
+@pytest.mark.parametrize(("name", "waits", "lock"), [
+    ("add", ADD, "SELECT pulse.submit(name => 'n')"),
+    ("fill", FILL.replace("region", "last_error"), "LOCK TABLE pulse.jobs IN ACCESS EXCLUSIVE MODE"),
+])  # fmt: skip
+async def test_patience_ends(
+    installed: Sql, other: Sql, monkeypatch: Patch, tmp_path: Path, name: str, waits: str, lock: str
+) -> None:
     """Then nothing is half done, and the error says which step, and what to do."""
     monkeypatch.setattr(runner, "PATIENCE_S", 0.1)
     make_upgrades(monkeypatch, tmp_path, waits)
+    said = rf"^step {name} of version \d+ did not get pulse.jobs .*`pulse doctor`"
     async with other.transaction():
-        await other.execute("LOCK TABLE pulse.jobs IN ACCESS EXCLUSIVE MODE")
-        with pytest.raises(
-            UnavailableError, match=r"^step (add|fill) of version \d+ did not get pulse.jobs .*`pulse doctor`"
-        ):
+        await other.execute(lock)
+        with pytest.raises(UnavailableError, match=said):
             await upgraded(installed)
     assert await upgraded(installed) == SCHEMA_VERSION
 
