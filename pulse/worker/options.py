@@ -96,6 +96,7 @@ class HostOptions(msgspec.Struct, frozen=True, kw_only=True):
         notes_fd: For notes to the parent.
         stack_fd: For the threads' stacks when the parent asks for them.
         control_fd: If this is the template: its end of the socket to the parent.
+        directory: The parent's, where the app is looked for, too, whenever it is loaded.
     """
 
     pool: PoolOptions
@@ -105,6 +106,7 @@ class HostOptions(msgspec.Struct, frozen=True, kw_only=True):
     notes_fd: int
     stack_fd: int
     control_fd: int | None = None
+    directory: str = "."
 
 
 @contextlib.contextmanager

@@ -69,7 +69,13 @@ class ZygoteProcess:
         self._mark: Final = process_tree.new_mark() if tree is None else process_tree.branch_of(tree)
         env = {**os.environ, process_tree.MARK: self._mark}
         try:
-            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=(theirs.fileno(),), env=env)
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                pass_fds=(theirs.fileno(),),
+                env=env,
+                cwd=options.directory,  # handlers may have left it, for one that is removed
+            )
         except OSError:
             self._control.close()
             raise

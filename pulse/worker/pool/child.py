@@ -82,7 +82,13 @@ def start(options: PoolOptions, control_fd: int | None = None) -> Child:
         OSError: It cannot be started; nothing of it is left.
     """
     with new_pipes() as pipes, contextlib.ExitStack() as undo:
-        told = HostOptions(pool=options, parent_pid=os.getpid(), control_fd=control_fd, **pipes.theirs._asdict())
+        told = HostOptions(
+            pool=options,
+            parent_pid=os.getpid(),
+            control_fd=control_fd,
+            directory=os.getcwd(),  # noqa: PTH109 - a text
+            **pipes.theirs._asdict(),
+        )
         with sent(told) as told_fd:
             process = subprocess.Popen(
                 [sys.executable, "-m", "pulse.worker.handler_process", str(told_fd)],

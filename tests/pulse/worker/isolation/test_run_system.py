@@ -213,6 +213,24 @@ def test_an_app_that_ignores_its_children() -> None:
                 assert run(child, job("apart"))[:2] == ["crash", ["worker process died: exit code 5", 5]]
 
 
+def test_handlers_that_leave_their_directory() -> None:
+    """Jobs that come later are still isolated where the pool was started, though this process is nowhere."""
+    with FakeServer() as server:
+        (server.directory / "restless.py").write_text(
+            "import os, tempfile, pulse\n"
+            "app = pulse.App()\n"
+            "@app.handler('leave')\n"
+            "def leave():\n"
+            "    with tempfile.TemporaryDirectory() as directory: os.chdir(directory)\n"
+            "@app.handler('apart', isolate=True)\n"
+            "def apart(): return os.getcwd()\n"
+        )
+        with worker(server, app="restless:app", cwd=server.directory):
+            child = server.wait_child()
+            assert run(child, job("leave"))[0] == "ok"
+            assert run(child, job("apart"))[:2] == ["ok", json.dumps(str(server.directory.resolve()))]
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_signals_to_all_do_not_end_cells(number: int, tmp_path: Path) -> None:
     """A stop of every process, zygote and cells too, lets isolated jobs finish like others: the worker decides."""
