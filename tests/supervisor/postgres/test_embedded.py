@@ -20,6 +20,7 @@ from pulse_supervisor.postgres.accounts import Account
 from pulse_supervisor.postgres.child import PostgresChild
 from pulse_supervisor.postgres.embedded import EmbeddedServer
 from pulse_supervisor.postgres.postmaster import Cluster
+from tests.support.servers.embedded_kit import needs_root
 
 READY = "{pid}\n/data\n1795167365\n5432\n/sockets\n\n  2171604        12\n{status}\n"
 
@@ -153,17 +154,15 @@ def test_a_user_that_was_named_is_not_made(monkeypatch: pytest.MonkeyPatch) -> N
         accounts.account_for("no-such-user", ignore)
 
 
-def test_where_there_is_no_postgresql(tmp_path: Path) -> None:
+@pytest.mark.parametrize("account", [None, pytest.param(Account("ann", 0, 0, ()), marks=needs_root)])
+def test_where_there_is_no_postgresql(account: Account | None, tmp_path: Path) -> None:
     """One that may not be run is named with the reason; only the wheel's would be copied, for another user."""
     place = tmp_path / "bin"
     place.mkdir()
     (place / "initdb").touch(0o600)
     told = rf"no PostgreSQL to run was found: .* \(found: {place}: .*Permission denied"
     with pytest.raises(EmbeddedError, match=told):
-        binaries.find([place], data_dir=tmp_path / "data", copies_dir=tmp_path / "copy", account=None, log=ignore)
-    somebody = Account("ann", os.geteuid(), os.getegid(), ())
-    with pytest.raises(EmbeddedError, match=told):
-        binaries.find([place], data_dir=tmp_path / "data", copies_dir=tmp_path / "copy", account=somebody, log=ignore)
+        binaries.find([place], data_dir=tmp_path / "data", copies_dir=tmp_path / "copy", account=account, log=ignore)
 
 
 def server(place: Path, *argv: str) -> EmbeddedServer:
